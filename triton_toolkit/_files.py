@@ -1,0 +1,153 @@
+"""Files: hashes, atomic writes, and names that cannot leave their folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from triton_toolkit.errors import EnvironmentProblem, SpecError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CHUNK_BYTES = 1 << 20
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` if it can be one path component and a Triton model name.
+
+    Letters, digits, ``.``, ``_`` and ``-``, not starting with a dot. Triton's load API refuses
+    ``/`` and ``..``, and its Python backend refuses shell metacharacters in instance names.
+
+    Raises:
+        SpecError: The name has another character; ``what`` names its place.
+    """
+    if _NAME.fullmatch(name) and ".." not in name:
+        return name
+    raise SpecError(
+        f"{what}: {name!r} cannot be used as a name: it becomes a folder of the model repository",
+        hint="use letters, digits, '.', '_' and '-', starting with a letter or digit, without '..'",
+    )
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Return the SHA-256 of ``data`` as lower-case hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes as lower-case hexadecimal, read in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def hash_tree(folder: Path) -> dict[str, str]:
+    """Return relative POSIX path -> SHA-256 of every regular file below ``folder``, sorted."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in sorted(files)}
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON whose text depends only on the value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+@contextlib.contextmanager
+def host_errors(doing: str) -> Iterator[None]:
+    """Turn an ``OSError`` that the host causes (full, read-only, forbidden) into one clear error.
+
+    Args:
+        doing: What was going on, such as ``write /models/digits``; begins the message.
+
+    Raises:
+        EnvironmentProblem: For a full or read-only disk, a quota, a missing permission, or a path
+            component that is not a folder. Other OSErrors pass through: they are bugs.
+    """
+    try:
+        yield
+    except OSError as exc:
+        hints = {
+            errno.ENOSPC: "free some space; nothing was left half-written",
+            errno.EDQUOT: "the quota is used up; nothing was left half-written",
+            errno.EROFS: "the file system is mounted read-only",
+            errno.EACCES: "check the owner and the permissions",
+            errno.EPERM: "check the owner and the permissions",
+            errno.ENOTDIR: "a part of this path is a file",
+            errno.EEXIST: "a file of that name is in the way",
+        }
+        if exc.errno not in hints:
+            raise
+        where = f" ({exc.filename})" if exc.filename else ""
+        raise EnvironmentProblem(
+            f"cannot {doing}: {os.strerror(exc.errno)}{where}", hint=hints[exc.errno]
+        ) from exc
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole: to a temporary neighbour, synced, then renamed over ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, whole, with a final newline."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=False, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def staged_folder(target: Path) -> Iterator[Path]:
+    """Give a temporary folder that becomes ``target`` when the block ends well.
+
+    The folder lies in ``<target's parent>/.tt-staging-…`` (same file system, so the rename is
+    atomic); it is removed when the block raises, ctrl-C included. ``target`` must not exist:
+    nothing is ever overwritten.
+
+    Raises:
+        FileExistsError: ``target`` exists when the block ends.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    base = Path(tempfile.mkdtemp(prefix=".tt-staging-", dir=target.parent))
+    inner = base / target.name
+    inner.mkdir()
+    try:
+        yield inner
+        _fsync_tree(inner)
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        os.rename(inner, target)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _fsync_tree(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,116 @@
+"""Service-level objectives as text: ``p99<20ms``, ``error_rate=0``, ``throughput>500/s``.
+
+The same text means the same everywhere: in ``tt.yaml`` and after ``--slo``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+from dataclasses import dataclass
+
+from triton_toolkit.core.units import parse_seconds
+from triton_toolkit.errors import UsageError
+
+_TERM = re.compile(r"\s*([a-z][a-z0-9_.]*)\s*(<=|>=|<|>|=|==)\s*(\S.*?)\s*")
+_PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
+_KNOWN = ("p50", "p90", "p95", "p99", "p99.9", "mean", "max", "first_request", "error_rate", "throughput")
+
+
+class Unit(enum.Enum):
+    """What a limit is measured in."""
+
+    MILLISECONDS = "ms"
+    PER_SECOND = "/s"
+    RATIO = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """One condition: ``metric`` compared by ``operator`` with ``limit`` in ``unit``."""
+
+    metric: str
+    operator: str
+    limit: float
+    unit: Unit
+    text: str
+
+    def holds(self, value: float) -> bool:
+        """Say whether a measured value (in ``unit``) meets the condition."""
+        match self.operator:
+            case "<":
+                return value < self.limit
+            case "<=":
+                return value <= self.limit
+            case ">":
+                return value > self.limit
+            case ">=":
+                return value >= self.limit
+            case _:
+                return value == self.limit
+
+
+def parse_slo(text: str) -> tuple[Objective, ...]:
+    """Parse comma-separated conditions.
+
+    Metrics: ``pNN`` and ``mean``/``max`` (client latency), ``first_request``, ``queue_mean`` and the
+    server's other means (times, with a unit); ``throughput`` (inferences a second, ``/s``
+    optional); ``error_rate`` (0 to 1, or with ``%``).
+
+    Raises:
+        UsageError: Not of that form; says which term and what would be right.
+    """
+    terms = [term for term in text.split(",") if term.strip()]
+    if not terms:
+        raise UsageError(f"SLO {text!r} has no condition", hint="write for example 'p99<20ms,error_rate=0'")
+    return tuple(_parse_term(term) for term in terms)
+
+
+def _parse_term(term: str) -> Objective:
+    match = _TERM.fullmatch(term)
+    if match is None:
+        raise UsageError(
+            f"SLO {term.strip()!r} is not METRIC OPERATOR LIMIT",
+            hint="write for example 'p99<20ms', 'throughput>500/s' or 'error_rate=0'",
+        )
+    metric, operator, limit = match[1], match[2], match[3]
+    unit = _unit_of(metric, term)
+    try:
+        value = _parse_limit(limit, unit)
+    except ValueError as exc:
+        raise UsageError(f"SLO {term.strip()!r}: {exc}") from exc
+    if value < 0:
+        raise UsageError(f"SLO {term.strip()!r}: a limit cannot be negative")
+    return Objective(
+        metric=metric, operator="=" if operator == "==" else operator, limit=value, unit=unit,
+        text=term.strip(),
+    )  # fmt: skip
+
+
+def _unit_of(metric: str, term: str) -> Unit:
+    if metric == "throughput":
+        return Unit.PER_SECOND
+    if metric == "error_rate":
+        return Unit.RATIO
+    server_means = ("queue_mean", "compute_input_mean", "compute_infer_mean", "compute_output_mean")
+    if metric in ("mean", "max", "first_request", *server_means):
+        return Unit.MILLISECONDS
+    match = _PERCENTILE.fullmatch(metric)
+    if match and float(match[1]) > 0:
+        return Unit.MILLISECONDS
+    near = difflib.get_close_matches(metric, (*_KNOWN, *server_means), n=1)
+    raise UsageError(
+        f"SLO {term.strip()!r}: unknown metric {metric!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+        hint="known: " + ", ".join((*_KNOWN, *server_means)),
+    )
+
+
+def _parse_limit(text: str, unit: Unit) -> float:
+    if unit is Unit.MILLISECONDS:
+        return parse_seconds(text) * 1e3
+    if unit is Unit.PER_SECOND:
+        return float(text.removesuffix("/s"))
+    if text.endswith("%"):
+        return float(text[:-1]) / 100
+    return float(text)

@@ -1,0 +1,1 @@
+"""The model repository on disk: layout, passports, atomic version folders."""
