@@ -1,1 +1,94 @@
-def main() -> None: ...
+"""The command line: ``tt COMMAND``. One file a command; the only place that prints and exits.
+
+Top-level imports here and in the command files are click and the standard library alone, so that
+``tt --help`` costs little more than ``import click``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from triton_toolkit import __version__
+from triton_toolkit.errors import EXIT_BUG, EXIT_INTERRUPTED, TritonToolkitError
+
+COMMANDS = ("init", "schema", "build", "serve", "deploy", "status", "probe", "env")
+"""Commands in the order of use; each is ``command`` in the module of its name."""
+
+JSON_MODE = "triton_toolkit.json"
+"""Key of ``Context.meta`` that ``--json`` sets, so that errors are JSON as well."""
+
+
+class ToolkitGroup(click.Group):
+    """Loads a command's module when it is asked for, and reports errors by their class."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None lets click say that there is no such command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"triton_toolkit.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; known errors become one message and their exit code, bugs exit 70."""
+        try:
+            return super().invoke(ctx)
+        except TritonToolkitError as exc:
+            _report(ctx, exc)
+            ctx.exit(exc.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:  # `tt … | head`: the reader has gone, which is no fault
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception:  # noqa: BLE001 - the process edge: a bug keeps its traceback, with a code of its own
+            traceback.print_exc()
+            click.echo("This is a bug in tt; please report it with the lines above.", err=True)
+            ctx.exit(EXIT_BUG)
+
+
+def _report(ctx: click.Context, exc: TritonToolkitError) -> None:
+    if ctx.meta.get(JSON_MODE):
+        click.echo(json.dumps(exc.as_dict(), indent=2))
+    click.echo(click.style("Error: ", fg="red", bold=True) + exc.message, err=True)
+    if exc.detail:
+        click.echo(exc.detail.rstrip(), err=True)
+    if exc.hint:
+        click.echo(click.style("Hint: ", fg="yellow") + exc.hint, err=True)
+
+
+@click.group(
+    cls=ToolkitGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with `tt init`, then `tt build`, `tt serve`, `tt deploy` and `tt probe`.",
+)
+@click.version_option(__version__, prog_name="tt", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Take a PyTorch model to a proven NVIDIA Triton deployment."""
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    """Treat SIGTERM like ctrl-C, so that a cancelled CI job rolls back too."""
+    raise KeyboardInterrupt
+
+
+def main() -> NoReturn:
+    """Run ``tt``; the entry point of the installed command."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    cli.main(prog_name="tt")
+    sys.exit(0)  # click exits itself; this line tells the type checker so

@@ -55,9 +55,7 @@ def compare_outputs(
         absolute: Absolute tolerance, in the output's own unit.
         relative: Relative tolerance, a fraction of the expected magnitude.
     """
-    return [
-        _compare(name, actual.get(name), wanted, absolute, relative) for name, wanted in expected.items()
-    ]
+    return [_compare(name, actual.get(name), wanted, absolute, relative) for name, wanted in expected.items()]
 
 
 def _compare(
@@ -98,7 +96,9 @@ def _compare_floats(
     max_absolute, max_relative = _max(error), _max(share)
     problem = ""
     if not close.all():
-        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.where(close, -1.0, error))), error.shape))
+        at = tuple(
+            int(i) for i in np.unravel_index(int(np.argmax(np.where(close, -1.0, error))), error.shape)
+        )
         problem = (
             f"differs in {int((~close).sum())} of {close.size} elements, most at {list(at)}: "
             f"{a[at]:.6g}, expected {b[at]:.6g} (tolerance {absolute:g} + {relative:g} x |expected|)"

@@ -156,6 +156,4 @@ class TensorSpec:
         shape = value["shape"]
         if not isinstance(shape, list):
             raise ValueError(f"shape of {value.get('name')!r} is not a list")
-        return cls(
-            name=str(value["name"]), dtype=DataType.parse(str(value["dtype"])), shape=tuple(shape)
-        )
+        return cls(name=str(value["name"]), dtype=DataType.parse(str(value["dtype"])), shape=tuple(shape))

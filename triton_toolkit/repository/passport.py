@@ -97,10 +97,13 @@ def read_passport(version_folder: Path) -> Passport | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:
-        raise RepositoryError(f"{path}: not a readable passport: {exc}", hint="build the model again") from exc
+        raise RepositoryError(
+            f"{path}: not a readable passport: {exc}", hint="build the model again"
+        ) from exc
     if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
         raise RepositoryError(
-            f"{path}: not a passport of format {FORMAT}", hint="it was written by another version of tt; build again"
+            f"{path}: not a passport of format {FORMAT}",
+            hint="it was written by another version of tt; build again",
         )
     try:
         for name in ("inputs", "outputs"):
@@ -174,7 +177,9 @@ def read_samples(path: Path) -> Samples | None:
                 elif not part:
                     sides[side][name] = archive[key]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as exc:
-        raise RepositoryError(f"{file}: not readable golden samples: {exc}", hint="build the model again") from exc
+        raise RepositoryError(
+            f"{file}: not readable golden samples: {exc}", hint="build the model again"
+        ) from exc
     return Samples(sides["input"], sides["output"])
 
 

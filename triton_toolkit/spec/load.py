@@ -60,7 +60,8 @@ class Project:
     def _unknown(self, what: str, name: str, known: list[str]) -> SpecError:
         near = difflib.get_close_matches(name, known, n=1)
         return SpecError(
-            f"{self.source.mark(()).file}: no {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+            f"{self.source.mark(()).file}: no {what} {name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else ""),
             hint=f"{what}s of this spec: {', '.join(known) or 'none'}",
         )
 
@@ -97,7 +98,9 @@ def _include(source: Source, path: Path) -> None:
                 raise part.error((), "an included file is a mapping of model names")
             for name, value in part.value.items():
                 if name in models:
-                    raise part.error((name,), f"model {name!r} is already defined at {source.mark(('models', name))}")
+                    raise part.error(
+                        (name,), f"model {name!r} is already defined at {source.mark(('models', name))}"
+                    )
                 models[name] = value
             source.marks.update({("models", *key): mark for key, mark in part.marks.items() if key})
 

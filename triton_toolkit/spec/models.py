@@ -42,7 +42,7 @@ class TensorEntry(_Base):
         for extent in value:
             if isinstance(extent, int) and extent < 1:
                 raise ValueError(
-                    f"size {extent} is not allowed; name a dynamic dimension (such as batch) instead of -1 or 0"
+                    f"size {extent} is not allowed; name a dynamic dimension (such as batch) instead"
                 )
         return value
 
@@ -175,7 +175,9 @@ class _Described(_Model):
     def _dims_are_known(self) -> Self:
         used = {e for t in self.inputs.values() for e in t.shape if isinstance(e, str)}
         for name in sorted(used - set(self.dims)):
-            raise ValueError(f"dimension {name!r} is used in inputs but has no range; add dims: {{{name}: [1, 8, 32]}}")
+            raise ValueError(
+                f"dimension {name!r} is used in inputs but has no range; add dims: {{{name}: [1, 8, 32]}}"
+            )
         if self.inputs and set(self.dims) - used:
             name = min(set(self.dims) - used)
             raise ValueError(f"dims.{name} has a range but no input uses it")
@@ -185,13 +187,15 @@ class _Described(_Model):
 
     def _check_batch_dim(self, batch: str) -> None:
         if self.inputs and batch not in self.dims:
-            raise ValueError(f"batch_dim {batch!r} is not one of dims ({', '.join(self.dims) or 'none declared'})")
+            raise ValueError(
+                f"batch_dim {batch!r} is not one of dims ({', '.join(self.dims) or 'none declared'})"
+            )
         for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
             for name, tensor in tensors.items():
                 if tensor.shape is not None and (not tensor.shape or tensor.shape[0] != batch):
                     raise ValueError(
-                        f"{kind}.{name}: Triton batches over the first dimension of every tensor, so its shape "
-                        f"must start with {batch!r}; or leave batch_dim out (max_batch_size 0)"
+                        f"{kind}.{name}: Triton batches over the first dimension of every tensor, so its "
+                        f"shape must start with {batch!r}; or leave batch_dim out (max_batch_size 0)"
                     )
 
 
@@ -306,14 +310,18 @@ class Target(_Base):
     def _local(cls, value: str) -> str:
         scheme, separator, _ = value.partition("://")
         if separator:
-            raise ValueError(f"{scheme}:// stores are not supported by this version of tt; give a local folder")
+            raise ValueError(
+                f"{scheme}:// stores are not supported by this version of tt; give a local folder"
+            )
         return value
 
     @field_validator("servers")
     @classmethod
     def _one(cls, value: list[str]) -> list[str]:
         if len(value) > 1:
-            raise ValueError("several servers over one store are not supported by this version of tt; give one")
+            raise ValueError(
+                "several servers over one store are not supported by this version of tt; give one"
+            )
         return value
 
 

@@ -1,0 +1,54 @@
+"""Options that several commands share: same name, same help, same meaning everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from triton_toolkit.cli import JSON_MODE
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _remember_json(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    ctx.meta[JSON_MODE] = value
+    return value
+
+
+def json_option(function: _Function) -> _Function:
+    """Add ``--json`` as ``json_mode``: the result as JSON on stdout, everything else on stderr."""
+    return click.option(
+        "--json",
+        "json_mode",
+        is_flag=True,
+        is_eager=True,
+        callback=_remember_json,
+        help="Print the result as JSON on stdout; everything else goes to stderr.",
+    )(function)
+
+
+def spec_option(function: _Function) -> _Function:
+    """Add ``--spec FILE`` as ``spec_path``."""
+    return click.option(
+        "--spec",
+        "spec_path",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=Path("tt.yaml"),
+        show_default=True,
+        metavar="FILE",
+        help="The spec to read.",
+    )(function)
+
+
+def url_option(function: _Function) -> _Function:
+    """Add ``--url URL`` as ``url``."""
+    return click.option(
+        "--url",
+        default="grpc://127.0.0.1:8001",
+        show_default=True,
+        metavar="URL",
+        help="The server: grpc://HOST:PORT, grpcs://, http:// or https://.",
+    )(function)
