@@ -150,7 +150,7 @@ def write_samples(version_folder: Path, samples: Samples) -> None:
                 arrays[f"{side}/{name}#bytes"] = np.frombuffer(b"".join(array.ravel()), np.uint8)
             else:
                 arrays[f"{side}/{name}"] = array
-    np.savez(version_folder / SAMPLES_NAME, **arrays)  # type: ignore[arg-type]
+    np.savez(version_folder / SAMPLES_NAME, **arrays)
 
 
 def read_samples(path: Path) -> Samples | None:

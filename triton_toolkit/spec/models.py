@@ -23,8 +23,17 @@ class _Base(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
 
-class TensorEntry(_Base):
-    """An input or output."""
+def _check_shape(shape: list[int | str]) -> list[int | str]:
+    for extent in shape:
+        if isinstance(extent, int) and extent < 1:
+            raise ValueError(
+                f"size {extent} is not allowed; name a dynamic dimension (such as batch) instead"
+            )
+    return shape
+
+
+class InputEntry(_Base):
+    """An input."""
 
     dtype: str = Field("fp32", description="fp32, fp16, int64, int32, uint8, bool, bytes, …")
     shape: list[int | str] = Field(
@@ -39,23 +48,18 @@ class TensorEntry(_Base):
     @field_validator("shape")
     @classmethod
     def _usable_shape(cls, value: list[int | str]) -> list[int | str]:
-        for extent in value:
-            if isinstance(extent, int) and extent < 1:
-                raise ValueError(
-                    f"size {extent} is not allowed; name a dynamic dimension (such as batch) instead"
-                )
-        return value
+        return _check_shape(value)
 
     def tensor(self, name: str) -> TensorSpec:
         """Return it as the type that the stages use."""
         return TensorSpec(name=name, dtype=DataType.parse(self.dtype), shape=tuple(self.shape))
 
 
-class OutputEntry(TensorEntry):
+class OutputEntry(_Base):
     """An output; where shape or dtype is left out, it is read from the exported model."""
 
-    dtype: str | None = Field(None, description="As for inputs; read from the model where left out.")  # type: ignore[assignment]
-    shape: list[int | str] | None = Field(None, description="Read from the model where left out.")  # type: ignore[assignment]
+    dtype: str | None = Field(None, description="As for inputs; read from the model where left out.")
+    shape: list[int | str] | None = Field(None, description="Read from the model where left out.")
 
     @field_validator("dtype")
     @classmethod
@@ -65,7 +69,7 @@ class OutputEntry(TensorEntry):
     @field_validator("shape")
     @classmethod
     def _usable_shape(cls, value: list[int | str] | None) -> list[int | str] | None:
-        return None if value is None else TensorEntry._usable_shape(value)
+        return None if value is None else _check_shape(value)
 
 
 class DimEntry(_Base):
@@ -157,7 +161,7 @@ class _Model(_Base):
 class _Described(_Model):
     """A model whose inputs, outputs and dimensions are written in the spec."""
 
-    inputs: dict[str, TensorEntry] = Field(default_factory=dict)
+    inputs: dict[str, InputEntry] = Field(default_factory=dict)
     outputs: dict[str, OutputEntry] = Field(default_factory=dict)
     dims: dict[str, DimEntry] = Field(default_factory=dict, description="Range of each dynamic dimension.")
     batch_dim: str | None = Field(
@@ -190,13 +194,14 @@ class _Described(_Model):
             raise ValueError(
                 f"batch_dim {batch!r} is not one of dims ({', '.join(self.dims) or 'none declared'})"
             )
-        for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs)):
-            for name, tensor in tensors.items():
-                if tensor.shape is not None and (not tensor.shape or tensor.shape[0] != batch):
-                    raise ValueError(
-                        f"{kind}.{name}: Triton batches over the first dimension of every tensor, so its "
-                        f"shape must start with {batch!r}; or leave batch_dim out (max_batch_size 0)"
-                    )
+        shapes = {f"inputs.{name}": entry.shape for name, entry in self.inputs.items()}
+        shapes |= {f"outputs.{name}": e.shape for name, e in self.outputs.items() if e.shape is not None}
+        for where, shape in shapes.items():
+            if not shape or shape[0] != batch:
+                raise ValueError(
+                    f"{where}: Triton batches over the first dimension of every tensor, so its "
+                    f"shape must start with {batch!r}; or leave batch_dim out (max_batch_size 0)"
+                )
 
 
 class TorchModel(_Described):

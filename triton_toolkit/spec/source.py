@@ -117,7 +117,7 @@ class _Walker:
 
         self._marks.setdefault(path, self._mark(node))
         if isinstance(node, yaml.ScalarNode):
-            return self._scalars.construct_object(node)  # type: ignore[no-untyped-call]
+            return self._scalars.construct_object(node)
         if id(node) in self._open:
             raise SpecError(f"{self._mark(node)}: an alias contains itself")
         self._open.add(id(node))
@@ -135,7 +135,7 @@ class _Walker:
             raise SpecError(f"{self._mark(node)}: unsupported YAML node")
         own = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
         self._refuse_duplicates(node)
-        self._scalars.flatten_mapping(node)  # type: ignore[no-untyped-call]
+        self._scalars.flatten_mapping(node)
         seen: set[str] = set()
         for key_node, value_node in reversed(node.value):  # merged keys come first; own keys win
             key = self._key(key_node)
