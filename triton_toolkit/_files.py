@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -116,18 +117,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def staged_folder(target: Path) -> Iterator[Path]:
+def staged_folder(target: Path, *, staging: Path) -> Iterator[Path]:
     """Give a temporary folder that becomes ``target`` when the block ends well.
 
-    The folder lies in ``<target's parent>/.tt-staging-…`` (same file system, so the rename is
-    atomic); it is removed when the block raises, ctrl-C included. ``target`` must not exist:
-    nothing is ever overwritten.
+    The folder lies in ``<staging>/.tt-staging-…``; it is removed when the block raises, ctrl-C
+    included. ``target`` must not exist: nothing is ever overwritten.
+
+    Args:
+        target: What the folder becomes, by one rename; its parents are made then and not before.
+        staging: An existing or new folder on the same file system as ``target``.
 
     Raises:
         FileExistsError: ``target`` exists when the block ends.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    base = Path(tempfile.mkdtemp(prefix=".tt-staging-", dir=target.parent))
+    staging.mkdir(parents=True, exist_ok=True)
+    base = Path(tempfile.mkdtemp(prefix=".tt-staging-", dir=staging))
     inner = base / target.name
     inner.mkdir()
     try:
@@ -135,9 +139,31 @@ def staged_folder(target: Path) -> Iterator[Path]:
         _fsync_tree(inner)
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        target.parent.mkdir(parents=True, exist_ok=True)
         os.rename(inner, target)
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder for one process: ``flock`` on the folder itself, so no lock file is left behind.
+
+    Raises:
+        EnvironmentProblem: Another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentProblem(
+                f"{folder} is being written by another process", hint="wait for the other tt to end"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def _fsync_tree(folder: Path) -> None:

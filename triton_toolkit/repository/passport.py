@@ -34,7 +34,7 @@ class Passport:
         backend: Triton's backend name; empty for an ensemble.
         created: When it was built, ISO 8601 in UTC.
         tools: Name -> version of what built it (tt, torch, onnx …).
-        key: What the build depended on: part -> SHA-256. Equal keys mean nothing to rebuild.
+        key: What the build depended on: part -> value or SHA-256. Equal keys mean nothing to rebuild.
         dependencies: Project files that were read while building, relative to the spec -> SHA-256.
         files: Files of the version folder except this one -> SHA-256.
         config_sha256: SHA-256 of the config.pbtxt rendered with it.
@@ -47,7 +47,7 @@ class Passport:
         tolerance: absolute and relative tolerance of served outputs against the samples.
         parity: Figures of the proof against the original, one entry a combination of sizes.
         accuracy: metric, original, exported, drop; {} where none was asked for.
-        requires: Other models that must be served (the steps of an ensemble), name -> "".
+        requires: Names of other models that must be served (the steps of an ensemble).
     """
 
     model: str

@@ -149,16 +149,19 @@ class Slo(_Base):
 
 class _Model(_Base):
     extends: str | None = Field(None, description="A family whose keys this model starts from.")
+    slo: Slo | None = None
+    tolerance: Tolerance = Tolerance()
+
+
+class _Served(_Model):
     serve: dict[str, Any] = Field(
         default_factory=dict,
         description="Fields of model_config.proto under their own names; values may carry units (1ms). "
         "`warmup: auto | none` is ours.",
     )
-    slo: Slo | None = None
-    tolerance: Tolerance = Tolerance()
 
 
-class _Described(_Model):
+class _Described(_Served):
     """A model whose inputs, outputs and dimensions are written in the spec."""
 
     inputs: dict[str, InputEntry] = Field(default_factory=dict)
@@ -182,9 +185,9 @@ class _Described(_Model):
             raise ValueError(
                 f"dimension {name!r} is used in inputs but has no range; add dims: {{{name}: [1, 8, 32]}}"
             )
-        if self.inputs and set(self.dims) - used:
-            name = min(set(self.dims) - used)
-            raise ValueError(f"dims.{name} has a range but no input uses it")
+        used |= {e for t in self.outputs.values() for e in t.shape or () if isinstance(e, str)}
+        for name in sorted(set(self.dims) - used) if self.inputs else ():
+            raise ValueError(f"dims.{name} has a range but no input or output uses it")
         if self.batch_dim is not None:
             self._check_batch_dim(self.batch_dim)
         return self
@@ -244,7 +247,6 @@ class PythonModel(_Described):
     requirements: list[str] = Field(
         default_factory=list, description="Packages that model.py imports, as pip requirements."
     )
-    max_batch_size: int = Field(0, ge=0, description="0: the model sees requests as they are.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -278,7 +280,7 @@ class Step(_Base):
         return {"model": value} if isinstance(value, str) else value
 
 
-class EnsembleModel(_Model):
+class EnsembleModel(_Served):
     """Several models of this project, wired by tensor name."""
 
     kind: Literal["ensemble"]
