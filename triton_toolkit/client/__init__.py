@@ -1,0 +1,1 @@
+"""The one seam to a running Triton server: metadata, statistics, control and inference."""

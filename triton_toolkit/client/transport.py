@@ -1,0 +1,80 @@
+"""How a call travels: the protocol's protobuf messages over gRPC or as JSON over HTTP.
+
+Both carry the same messages, so that everything above is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from triton_toolkit.client.endpoint import Endpoint
+from triton_toolkit.client.errors import TransportFailure
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+_MAX_MESSAGE_BYTES = 2**31 - 1  # the limit of protobuf itself
+
+
+class Transport(Protocol):
+    """Carries one call of ``GRPCInferenceService`` at a time a thread."""
+
+    def call(self, method: str, request: Message, timeout_s: float) -> Any:
+        """Return the response message of ``method``.
+
+        Raises:
+            TransportFailure: The server refused, could not be reached, or did not answer in time.
+        """
+
+    def close(self) -> None:
+        """Drop the connections; calling it twice is fine."""
+
+
+def open_transport(endpoint: Endpoint, headers: Mapping[str, str]) -> Transport:
+    """Return the transport for a URL's scheme; connects with the first call."""
+    if endpoint.is_grpc:
+        return GrpcTransport(endpoint, headers)
+    from triton_toolkit.client.http_transport import HttpTransport
+
+    return HttpTransport(endpoint, headers)
+
+
+class GrpcTransport:
+    """Calls over one gRPC channel; safe to share between threads."""
+
+    def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
+        import grpc
+        from tritonclient.grpc import service_pb2_grpc
+
+        options = [
+            ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            # Channels otherwise share connections by address, and with them the back-off of one
+            # that failed: a server that has just come up would still be "unreachable".
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if endpoint.tls:
+            credentials = grpc.ssl_channel_credentials()
+            self._channel = grpc.secure_channel(endpoint.address, credentials, options=options)
+        else:
+            self._channel = grpc.insecure_channel(endpoint.address, options=options)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        # HTTP/2 has lower-case header names, and grpc refuses others.
+        self._metadata = tuple((name.lower(), value) for name, value in headers.items())
+
+    def call(self, method: str, request: Message, timeout_s: float) -> Any:
+        """Return the response message of ``method``."""
+        import grpc
+
+        try:
+            return getattr(self._stub, method)(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as exc:
+            status = exc.code().name
+            answered = None if status == "UNAVAILABLE" else True
+            text = (exc.details() or status).removeprefix("failed to connect to all addresses; last error: ")
+            raise TransportFailure(status, text, answered=answered) from exc
+
+    def close(self) -> None:
+        """Close the channel; calls in flight on other threads are cancelled."""
+        self._channel.close()
