@@ -1,0 +1,121 @@
+"""What every kind of model must answer: what it depends on, how it is made, how it is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
+from triton_toolkit._progress import Progress
+from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.repository.layout import latest_version
+from triton_toolkit.repository.passport import Passport, Samples, read_passport
+from triton_toolkit.spec.load import Project
+
+if TYPE_CHECKING:
+    from triton_toolkit.spec.models import DimEntry, Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Where a build happens and what it is for.
+
+    Attributes:
+        project: The loaded spec.
+        release: Triton container that the models must run on; None for the embedded one.
+        opset: Highest ONNX opset that the target release runs.
+        ir_version: Highest ONNX IR version that the target release reads.
+    """
+
+    project: Project
+    release: str | None
+    opset: int
+    ir_version: int
+
+    def folder(self, name: str) -> Path:
+        """Return a model's folder in the repository."""
+        return self.project.repository / name
+
+    def passport(self, name: str) -> Passport | None:
+        """Return the passport of a model's latest built version, None where there is none."""
+        version = latest_version(self.folder(name))
+        return None if version is None else read_passport(self.folder(name) / str(version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a recipe put into a version folder, beside the files themselves."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batch_dim: str | None = None
+    dims: dict[str, list[int]] = field(default_factory=dict)
+    onnx: dict[str, Any] = field(default_factory=dict)
+    parity: list[dict[str, Any]] = field(default_factory=list)
+    accuracy: dict[str, Any] = field(default_factory=dict)
+    dependencies: tuple[str, ...] = ()
+    tools: dict[str, str] = field(default_factory=dict)
+    requires: list[str] = field(default_factory=list)
+    sample_inputs: Samples | None = None
+    """Golden inputs whose outputs the embedded server has yet to record."""
+
+
+class Recipe(Protocol):
+    """How one model of the spec becomes a version folder and a config."""
+
+    name: str
+    backend: str
+    variant: str
+
+    def key(self) -> dict[str, str]:
+        """Return what the version folder depends on, part -> value or SHA-256; project files apart."""
+
+    def make(self, folder: Path, progress: Progress) -> Made:
+        """Fill an empty version folder.
+
+        Raises:
+            TritonToolkitError: Why it cannot be made; the folder is then thrown away.
+        """
+
+    def config(self, passport: Passport) -> str:
+        """Return the text of ``config.pbtxt`` for what was made."""
+
+    def beside_config(self) -> Iterator[tuple[str, Path]]:
+        """Yield files that lie beside ``config.pbtxt`` (labels …): name, source."""
+
+
+def spec_hash(model: Model, *, without: frozenset[str] = frozenset({"serve", "slo", "extends"})) -> str:
+    """Return the hash of the part of a model's spec that the version folder depends on."""
+    return sha256_bytes(canonical_json(model.model_dump(mode="json", exclude=set(without))).encode())
+
+
+def tool_versions(*packages: str) -> dict[str, str]:
+    """Return ``tool NAME`` -> version of the packages that are installed here.
+
+    A package that is missing is left out: without it nothing can be rebuilt, so its absence does
+    not make a built version stale.
+    """
+    found = {}
+    for package in packages:
+        try:
+            found[f"tool {package}"] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def file_hashes(root: Path, names: Iterator[str] | tuple[str, ...] | list[str]) -> dict[str, str]:
+    """Return name -> SHA-256 of files below ``root``; "missing" for one that is gone."""
+    return {
+        name: sha256_file(root / name) if (root / name).is_file() else "missing"
+        for name in sorted(set(names))
+    }
+
+
+def dim_range(entry: DimEntry) -> list[int]:
+    """Return [min, opt, max] of a dimension of the spec."""
+    dim = entry.dim("")
+    return [dim.min, dim.opt, dim.max]

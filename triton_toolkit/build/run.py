@@ -1,0 +1,255 @@
+"""Run a build: decide, make, prove, and put each model in place by renames."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from triton_toolkit import __version__
+from triton_toolkit._files import (
+    hash_tree,
+    host_errors,
+    locked_folder,
+    sha256_bytes,
+    staged_folder,
+    write_text,
+)
+from triton_toolkit._progress import Progress
+from triton_toolkit.build.ensemble import EnsembleRecipe
+from triton_toolkit.build.exported import ExportRecipe
+from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
+from triton_toolkit.build.plan import Action, Decision, build_order, decide
+from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
+from triton_toolkit.build.samples import record_golden
+from triton_toolkit.core.releases import export_target
+from triton_toolkit.errors import RepositoryError, TritonToolkitError
+from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME
+from triton_toolkit.repository.passport import Passport, read_passport, write_passport, write_samples
+from triton_toolkit.spec.load import Project
+
+STAGES = ("export", "config")
+"""What ``--only`` can name: the version folder, and ``config.pbtxt``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """What to build and how.
+
+    Attributes:
+        names: Models to build, with the steps they need; all without names.
+        only: Stages to run, of ``STAGES``.
+        force: Build even what has not changed.
+        dry_run: Decide, write nothing.
+    """
+
+    names: tuple[str, ...] = ()
+    only: frozenset[str] = frozenset(STAGES)
+    force: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    """What a build did, or would do, to one model.
+
+    ``action`` is build, config, unchanged, failed or skipped; ``version`` the version that now
+    stands; ``error`` why it failed.
+    """
+
+    name: str
+    kind: str
+    action: str
+    version: int | None
+    reasons: tuple[str, ...]
+    seconds: float = 0.0
+    passport: Passport | None = None
+    error: TritonToolkitError | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--json``."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "action": self.action,
+            "version": self.version,
+            "reasons": list(self.reasons),
+            "seconds": round(self.seconds, 3),
+            "passport": self.passport.as_dict() if self.passport else None,
+            "error": self.error.as_dict() if self.error else None,
+        }
+
+
+def run_build(project: Project, options: BuildOptions, progress: Progress) -> list[ModelReport]:
+    """Build models in dependency order; one that fails does not stop those that do not need it.
+
+    Returns:
+        One report a model, in the order they were built. A failed model keeps its last version
+        and config on disk.
+
+    Raises:
+        SpecError: The spec is wrong; nothing was written for the model concerned.
+        EnvironmentProblem: The repository cannot be written, or another build is at it.
+    """
+    context = _context(project)
+    order = build_order(project, options.names)
+    if options.dry_run:
+        return [_report(context, name, options, progress) for name in order]
+    with host_errors(f"write {project.repository}"), locked_folder(project.repository):
+        reports: list[ModelReport] = []
+        broken: set[str] = set()
+        for name in order:
+            model = project.model(name)
+            lost = (
+                [step.model for step in model.steps if step.model in broken]
+                if model.kind == "ensemble"
+                else []
+            )
+            if lost:
+                reason = f"its step {lost[0]!r} was not built"
+                report = ModelReport(
+                    name=name, kind=model.kind, action="skipped", version=None, reasons=(reason,)
+                )
+            else:
+                report = _report(context, name, options, progress)
+            if report.action in ("failed", "skipped"):
+                broken.add(name)
+            reports.append(report)
+    return reports
+
+
+def recipe_for(context: Context, name: str) -> Recipe:
+    """Return the recipe of a model of the spec.
+
+    Raises:
+        SpecError: A file or folder that the spec names is missing.
+    """
+    model = context.project.model(name)
+    match model.kind:
+        case "torch" | "onnx":
+            return ExportRecipe(context, name, model)
+        case "python":
+            return PythonRecipe(context, name, model)
+        case "prebuilt":
+            return PrebuiltRecipe(context, name, model)
+        case "ensemble":
+            return EnsembleRecipe(context, name, model)
+
+
+def _context(project: Project) -> Context:
+    """Take opset and IR version from the oldest release that the spec must run on."""
+    releases = [target.release for target in project.spec.targets.values() if target.release]
+    release = project.spec.release or min(releases, default=None)
+    opset, ir_version = export_target(release)
+    return Context(project=project, release=release, opset=opset, ir_version=ir_version)
+
+
+def _report(context: Context, name: str, options: BuildOptions, progress: Progress) -> ModelReport:
+    """Decide and, unless it is a dry run, do; a failure becomes part of the report."""
+    started = time.monotonic()
+    kind = context.project.model(name).kind
+    reasons: tuple[str, ...] = ()
+    try:
+        recipe = recipe_for(context, name)
+        decision = decide(context, recipe, force=options.force)
+        reasons = decision.reasons
+        if not options.dry_run:
+            _carry_out(context, recipe, decision, options, progress)
+    except TritonToolkitError as exc:
+        seconds = time.monotonic() - started
+        return ModelReport(
+            name=name, kind=kind, action="failed", version=None, reasons=reasons, seconds=seconds, error=exc
+        )
+    return ModelReport(
+        name=name,
+        kind=kind,
+        action=decision.action.value,
+        version=decision.version,
+        reasons=reasons,
+        seconds=time.monotonic() - started,
+        passport=None if options.dry_run else context.passport(name),
+    )
+
+
+def _carry_out(
+    context: Context, recipe: Recipe, decision: Decision, options: BuildOptions, progress: Progress
+) -> None:
+    """Put the version folder in place first and the config last, as a server may be reading.
+
+    Where the config cannot be written, the new version is taken away again.
+    """
+    folder = context.folder(recipe.name) / str(decision.version)
+    building = decision.action is Action.BUILD and "export" in options.only
+    if building:
+        _build_version(context, recipe, folder, progress)
+    if decision.action is Action.NONE or "config" not in options.only or not folder.is_dir():
+        return
+    try:
+        _write_config(context, recipe, folder)
+    except BaseException:
+        if building:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # holds the earlier versions, if there are any
+                folder.parent.rmdir()
+        raise
+
+
+def _build_version(context: Context, recipe: Recipe, target: Path, progress: Progress) -> None:
+    """Make the version folder in a staging folder of the repository and rename it into place."""
+    with staged_folder(target, staging=context.project.repository) as folder:
+        made = recipe.make(folder, progress)
+        passport = _passport(context, recipe, made, folder)
+        config = recipe.config(passport)
+        if made.sample_inputs is not None:
+            samples = record_golden(context, passport, config, folder, made.sample_inputs, progress)
+            if samples is not None:
+                write_samples(folder, samples)
+        write_passport(folder, _passport(context, recipe, made, folder, config=config))
+
+
+def _passport(context: Context, recipe: Recipe, made: Made, folder: Path, *, config: str = "") -> Passport:
+    project = context.project
+    model = project.model(recipe.name)
+    return Passport(
+        model=recipe.name,
+        kind=model.kind,
+        variant=recipe.variant,
+        backend=recipe.backend,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        tools={"tt": __version__, **made.tools},
+        key=recipe.key(),
+        dependencies=file_hashes(project.root, made.dependencies),
+        files={name: sha for name, sha in hash_tree(folder).items() if name != PASSPORT_NAME},
+        config_sha256=sha256_bytes(config.encode()) if config else "",
+        inputs=made.inputs,
+        outputs=made.outputs,
+        batch_dim=made.batch_dim,
+        dims=made.dims,
+        onnx=made.onnx,
+        release=context.release,
+        tolerance=model.tolerance.model_dump(),
+        parity=made.parity,
+        accuracy=made.accuracy,
+        requires=made.requires,
+    )
+
+
+def _write_config(context: Context, recipe: Recipe, version_folder: Path) -> None:
+    """Write the config, the files beside it, and the config's hash into the version's passport."""
+    passport = read_passport(version_folder)
+    if passport is None:
+        raise RepositoryError(f"{version_folder} has no passport", hint="run `tt build --force`")
+    folder = context.folder(recipe.name)
+    text = recipe.config(passport)
+    for name, source in recipe.beside_config():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / name)
+    write_text(folder / CONFIG_NAME, text)
+    sha = sha256_bytes(text.encode())
+    if passport.config_sha256 != sha:
+        write_passport(version_folder, dataclasses.replace(passport, config_sha256=sha))

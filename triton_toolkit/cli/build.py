@@ -1,0 +1,129 @@
+"""``tt build``: export, prove and render the models of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_toolkit.cli._options import json_option, spec_option
+
+if TYPE_CHECKING:
+    from triton_toolkit.build.run import ModelReport
+    from triton_toolkit.cli._output import Console
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tt build                     every model, only what changed
+  tt build digits --why        one model, with the reasons
+  tt build --dry-run --json    what would be done, for a machine
+"""
+)
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@spec_option
+@click.option("--only", metavar="STAGE,...", help="Run only these stages: export, config.")
+@click.option("--force", is_flag=True, help="Build also what has not changed.")
+@click.option("--why", is_flag=True, help="Say what made each model stale.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
+@json_option
+def command(
+    models: tuple[str, ...],
+    spec_path: Path,
+    only: str | None,
+    force: bool,
+    why: bool,
+    dry_run: bool,
+    json_mode: bool,
+) -> None:
+    """Build MODELs (all without names) into the model repository.
+
+    Each model is exported, compared with its original at several sizes of every dynamic dimension,
+    and gets a config.pbtxt and a passport. What has not changed is left alone.
+    """
+    from triton_toolkit.build.run import BuildOptions, run_build
+    from triton_toolkit.cli._output import Console
+    from triton_toolkit.spec.load import load_project
+
+    console = Console(json_mode)
+    project = load_project(spec_path)
+    options = BuildOptions(names=models, only=_stages(only), force=force, dry_run=dry_run)
+    with console.progress() as progress:
+        reports = run_build(project, options, progress)
+    if json_mode:
+        console.json(
+            {
+                "repository": str(project.spec.repository),
+                "dry_run": dry_run,
+                "models": [r.as_dict() for r in reports],
+            }
+        )
+    else:
+        _show(console, reports, dry_run=dry_run, why=why or dry_run)
+    _exit(reports)
+
+
+def _stages(only: str | None) -> frozenset[str]:
+    from triton_toolkit.build.run import STAGES
+
+    if only is None:
+        return frozenset(STAGES)
+    wanted = [part.strip() for part in only.split(",") if part.strip()]
+    for stage in wanted:
+        if stage not in STAGES:
+            raise click.BadParameter(f"{stage!r} is not one of {', '.join(STAGES)}", param_hint="--only")
+    return frozenset(wanted)
+
+
+def _show(console: Console, reports: Sequence[ModelReport], *, dry_run: bool, why: bool) -> None:
+    columns = ["model", "kind", "would be" if dry_run else "result", "version:>", "seconds:>", "proof"]
+    rows = [
+        [
+            report.name,
+            report.kind,
+            report.action,
+            "-" if report.version is None else str(report.version),
+            "-" if dry_run else f"{report.seconds:.1f}",
+            _proof(report),
+        ]
+        for report in reports
+    ]
+    console.table(columns, rows)
+    for report in reports if why else ():
+        for reason in report.reasons:
+            console.line(f"{report.name}: {reason}")
+
+
+def _proof(report: ModelReport) -> str:
+    """Return the figures that matter in a few words."""
+    if report.error is not None:
+        return "see the error below"
+    if report.passport is None:
+        return "; ".join(report.reasons) if report.action == "skipped" else ""
+    parts = []
+    parity = report.passport.parity
+    if parity:
+        worst = max((entry.get("max_absolute") or 0.0 for entry in parity), default=0.0)
+        parts.append(f"{len(parity)} comparisons, worst error {worst:.1e}")
+    if report.passport.accuracy:
+        figures = report.passport.accuracy
+        parts.append(f"accuracy {figures['exported']:.4f} (original {figures['original']:.4f})")
+    return "; ".join(parts)
+
+
+def _exit(reports: Sequence[ModelReport]) -> None:
+    """Raise the error of the only failure; report several and exit with the gravest code."""
+    failed = [report for report in reports if report.error is not None]
+    if not failed:
+        return
+    if len(failed) == 1 and failed[0].error is not None:
+        raise failed[0].error
+    for report in failed:
+        if report.error is not None:
+            click.echo(f"Error: {report.name}: {report.error.message}", err=True)
+            if report.error.hint:
+                click.echo(f"Hint: {report.error.hint}", err=True)
+    click.get_current_context().exit(max(report.error.exit_code for report in failed if report.error))
