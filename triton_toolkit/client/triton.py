@@ -73,7 +73,7 @@ class TritonClient:
 
     def is_live(self) -> bool:
         """Say whether the server takes calls at all."""
-        return self._call("ServerLive", "tell whether it is live").live is True
+        return bool(self._call("ServerLive", "tell whether it is live").live)
 
     def is_ready(self) -> bool:
         """Say whether the server and all its loaded models are ready.
@@ -81,7 +81,7 @@ class TritonClient:
         With Triton's default ``--strict-readiness`` this is False while any model loads, so it is
         no test of whether the process is alive.
         """
-        return self._call("ServerReady", "tell whether it is ready").ready is True
+        return bool(self._call("ServerReady", "tell whether it is ready").ready)
 
     def index(self) -> list[ModelState]:
         """Return the repository index: every model folder, and the state of each loaded version."""
@@ -115,7 +115,7 @@ class TritonClient:
 
     def _is_batched(self, name: str, version: str) -> bool:
         try:
-            return self.model_config(name, version).max_batch_size > 0
+            return bool(self.model_config(name, version).max_batch_size > 0)
         except RefusedError:  # the API may be restricted; the names of dimensions are all that is lost
             return False
 
