@@ -1,0 +1,136 @@
+"""The wiring of ensembles, checked before Triton does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.build.helpers import ProjectOf, put_passport
+from triton_toolkit._progress import Silent
+from triton_toolkit.build.ensemble import EnsembleRecipe
+from triton_toolkit.build.recipe import Context, Made
+from triton_toolkit.errors import SpecError
+
+TEXT = """
+    tok: {kind: onnx, source: a.onnx}
+    enc: {kind: onnx, source: b.onnx}
+    text: {kind: ensemble, steps: STEPS}
+"""
+
+
+def make(context: Context, folder: Path) -> Made:
+    """Wire the ensemble ``text``."""
+    model = context.project.model("text")
+    assert model.kind == "ensemble"
+    return EnsembleRecipe(context, "text", model).make(folder, Silent())
+
+
+def text_project(project_of: ProjectOf, steps: str = "[tok, enc]", more: str = "") -> Context:
+    """Return a project of a tokenizer, an encoder and an ensemble over both."""
+    context = project_of(TEXT.replace("STEPS", steps + more))
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch,seq]"], batch=32)
+    put_passport(
+        context, "enc", inputs=["ids:int64[batch,length]"], outputs=["vector:fp32[batch,64]"], batch=16
+    )
+    return context
+
+
+def test_equal_names_are_wired(project_of: ProjectOf, tmp_path: Path) -> None:
+    made = make(text_project(project_of), tmp_path)
+    assert [tensor.name for tensor in made.inputs] == ["text"]
+    assert [tensor.name for tensor in made.outputs] == ["vector"]
+    assert made.requires == ["tok", "enc"]
+
+
+def test_the_largest_batch_is_that_of_the_smallest_step(project_of: ProjectOf, tmp_path: Path) -> None:
+    made = make(text_project(project_of), tmp_path)
+    assert made.batch_dim == "batch"
+    assert made.dims["batch"] == [1, 8, 16]
+
+
+def test_the_batch_dimension_may_have_any_name(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch,seq]"], batch=4)
+    put_passport(
+        context,
+        "enc",
+        inputs=["ids:int64[n,s]"],
+        outputs=["v:fp32[n,64]"],
+        batch_dim="n",
+        dims={"n": [1, 2, 8]},
+    )
+    assert make(context, tmp_path).dims["batch"] == [1, 2, 4]
+
+
+def test_a_step_without_batching_makes_the_ensemble_not_batch(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    put_passport(context, "tok", inputs=["text:bytes[n,1]"], outputs=["ids:int64[n,seq]"])
+    put_passport(context, "enc", inputs=["ids:int64[batch,s]"], outputs=["v:fp32[batch,64]"], batch=8)
+    made = make(context, tmp_path)
+    assert made.batch_dim is None
+    assert made.inputs[0].shape == ("n", 1)
+
+
+def test_maps_rename_tensors(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(
+        TEXT.replace("STEPS", "[{model: tok, outputs: {tokens: ids}}, {model: enc, outputs: {v: embedding}}]")
+    )
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["tokens:int64[batch,s]"], batch=8)
+    put_passport(context, "enc", inputs=["ids:int64[batch,s]"], outputs=["v:fp32[batch,4]"], batch=8)
+    assert [tensor.name for tensor in make(context, tmp_path).outputs] == ["embedding"]
+
+
+@pytest.mark.parametrize(
+    ("consumer", "message"),
+    [
+        pytest.param("ids:int32[batch,s]", "tensor 'ids' is int64 in tok and int32 in enc", id="dtype"),
+        pytest.param(
+            "ids:int64[batch,s,2]", r"has shape \[batch, seq\] in tok and \[batch, s, 2\]", id="rank"
+        ),
+        pytest.param(
+            "ids:int64[batch]", r"has shape \[batch, seq\] in tok and \[batch\] in enc", id="lower rank"
+        ),
+    ],
+)
+def test_ends_of_a_wire_that_differ_are_refused(
+    project_of: ProjectOf, tmp_path: Path, consumer: str, message: str
+) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch,seq]"], batch=8)
+    put_passport(context, "enc", inputs=[consumer], outputs=["v:fp32[batch,4]"], batch=8)
+    with pytest.raises(SpecError, match=message):
+        make(context, tmp_path)
+
+
+def test_fixed_sizes_must_be_equal(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch,128]"], batch=8)
+    put_passport(context, "enc", inputs=["ids:int64[batch,64]"], outputs=["v:fp32[batch,4]"], batch=8)
+    with pytest.raises(SpecError, match=r"has shape \[batch, 128\] in tok and \[batch, 64\] in enc"):
+        make(context, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        pytest.param("[tok, {model: enc, inputs: {idz: ids}}]", "enc has no input 'idz'; did you mean 'ids'", id="input"),
+        pytest.param("[{model: tok, outputs: {id: ids}}, enc]", "tok has no output 'id'; did you mean 'ids'", id="output"),
+        pytest.param("[tok, tok, enc]", "tensor 'ids' is already produced by tok", id="produced twice"),
+        pytest.param("[tok, enc], outputs: [vectro]", "no step produces 'vectro'; did you mean 'vector'", id="returned"),
+        pytest.param(
+            "[tok, {model: enc, inputs: {ids: other}}], outputs: [vector]", "step 'tok' is unused", id="unused step"
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_wiring_names_the_step(project_of: ProjectOf, tmp_path: Path, steps: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        make(text_project(project_of, steps), tmp_path)
+
+
+def test_a_step_that_is_not_built_says_what_to_run(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch,seq]"], batch=8)
+    with pytest.raises(SpecError, match="step 'enc' is not built") as caught:
+        make(context, tmp_path)
+    assert "tt build enc" in caught.value.hint
