@@ -111,18 +111,16 @@ def test_fixed_sizes_must_be_equal(project_of: ProjectOf, tmp_path: Path) -> Non
         make(context, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        pytest.param("[tok, {model: enc, inputs: {idz: ids}}]", "enc has no input 'idz'; did you mean 'ids'", id="input"),
-        pytest.param("[{model: tok, outputs: {id: ids}}, enc]", "tok has no output 'id'; did you mean 'ids'", id="output"),
-        pytest.param("[tok, tok, enc]", "tensor 'ids' is already produced by tok", id="produced twice"),
-        pytest.param("[tok, enc], outputs: [vectro]", "no step produces 'vectro'; did you mean 'vector'", id="returned"),
-        pytest.param(
-            "[tok, {model: enc, inputs: {ids: other}}], outputs: [vector]", "step 'tok' is unused", id="unused step"
-        ),
-    ],
-)  # fmt: skip
+WRONG = {
+    "input": ("[tok, {model: enc, inputs: {idz: ids}}]", "enc has no input 'idz'; did you mean 'ids'"),
+    "output": ("[{model: tok, outputs: {id: ids}}, enc]", "tok has no output 'id'; did you mean 'ids'"),
+    "produced twice": ("[tok, tok, enc]", "tensor 'ids' is already produced by tok"),
+    "returned": ("[tok, enc], outputs: [vectro]", "no step produces 'vectro'; did you mean 'vector'"),
+    "unused step": ("[tok, {model: enc, inputs: {ids: x}}], outputs: [vector]", "step 'tok' is unused"),
+}
+
+
+@pytest.mark.parametrize(("steps", "message"), WRONG.values(), ids=WRONG)
 def test_wrong_wiring_names_the_step(project_of: ProjectOf, tmp_path: Path, steps: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make(text_project(project_of, steps), tmp_path)
