@@ -43,5 +43,5 @@ def test_ensembles_that_contain_each_other_are_refused(project_of: ProjectOf) ->
         a: {kind: ensemble, steps: [b]}
         b: {kind: ensemble, steps: [a]}
     """)
-    with pytest.raises(SpecError, match="ensembles contain each other: [ab] -> [ab] -> [ab]"):
+    with pytest.raises(SpecError, match=r"ensembles contain each other: [ab] -> [ab] -> [ab]"):
         build_order(context.project, [])
