@@ -1,0 +1,307 @@
+"""The embedded server as a context manager.
+
+    with EmbeddedServer(ServeOptions(repository=Path("model_repository"))) as server:
+        print(server.grpc_url, server.models())
+
+The repository is only read. A model that does not load does not stop the server: its state and the
+server's own reason are reported.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import difflib
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from triton_toolkit._progress import Progress, Silent
+from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError, UsageError
+from triton_toolkit.server.control import Control, ModelReport
+from triton_toolkit.server.locate import EmbeddedInfo, check_available
+from triton_toolkit.server.log import clean, reason_of_failure
+from triton_toolkit.server.ports import Ports, choose_ports, port_error
+from triton_toolkit.server.process import (
+    Launch,
+    ServerFolder,
+    ServerProcess,
+    command_line,
+    server_environment,
+    tail,
+)
+
+__all__ = ["EmbeddedInfo", "EmbeddedServer", "ModelReport", "ServeOptions", "check_available"]
+
+_ATTEMPTS = 5  # each takes about half a second; losing a race for a free port is rare
+_PARALLEL_LOADS = 8
+_REQUEST_S = 10.0
+_TAKEN = "already in use"
+_WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """What to serve, and how."""
+
+    repository: Path
+    """The model repository; read only."""
+    host: str = "127.0.0.1"
+    """The address to listen on; ``0.0.0.0`` for all."""
+    grpc_port: int | None = None
+    """None takes a free port; so do the other two."""
+    http_port: int | None = None
+    metrics_port: int | None = None
+    load: Literal["all"] | tuple[str, ...] = "all"
+    """The models to load at the start; ``()`` for none."""
+    ready_timeout_s: float = 120.0
+    """For the start and all loads together."""
+    exit_timeout_s: int = 10
+    """How long requests in flight may take when the server is stopped."""
+    extra_args: tuple[str, ...] = ()
+    """More flags of ``tritonserver``."""
+    log: Path | None = None
+    """Where to keep the log; None for the server's temporary folder."""
+    state_file: Path | None = None
+    """Written by ``detach``."""
+    lock_file: Path | None = None
+    """Held while the server lives, so that there is one at most."""
+
+
+class EmbeddedServer:
+    """A real Triton server, ended at the end of the ``with`` block, at the latest with this process.
+
+    Args:
+        options: What to serve.
+        progress: Told about the start and each model.
+
+    Entering raises:
+        MissingDependencyError: The embedded server cannot run here; says what to install.
+        EnvironmentProblem: The repository is missing, or a wanted port is taken.
+        UsageError: A model to load is not in the repository.
+        ServerError: The server ended by itself while it started; ``detail`` has its last lines.
+        ServerTimeoutError: Not all models were READY or failed in ``ready_timeout_s``.
+    """
+
+    def __init__(self, options: ServeOptions, *, progress: Progress | None = None) -> None:
+        self.options = replace(options, repository=Path(os.path.abspath(options.repository)))
+        self._progress = progress or Silent()
+        self._process: ServerProcess | None = None
+        self._ports: Ports | None = None
+        self._reasons: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        """Start the server and load the models."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the server."""
+        self.stop()
+
+    @property
+    def grpc_url(self) -> str:
+        """Such as ``grpc://127.0.0.1:8001``."""
+        return f"grpc://{self._address(self._known_ports().grpc)}"
+
+    @property
+    def http_url(self) -> str:
+        """Such as ``http://127.0.0.1:8000``."""
+        return f"http://{self._address(self._known_ports().http)}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Such as ``http://127.0.0.1:8002/metrics``."""
+        return f"http://{self._address(self._known_ports().metrics)}/metrics"
+
+    @property
+    def pid(self) -> int:
+        """The process id of ``tritonserver``."""
+        return self._running().pid
+
+    @property
+    def supervisor_pid(self) -> int:
+        """The process that watches over it."""
+        return self._running().supervisor_pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server still runs."""
+        return self._process is not None and self._process.alive
+
+    def models(self) -> list[ModelReport]:
+        """Return each model of the repository, each loaded version, with its state and reason."""
+        reports = self._control().index(_REQUEST_S)
+        return [
+            replace(
+                report,
+                state="UNAVAILABLE" if report.name in self._reasons and not report.ready else report.state,
+                reason="" if report.ready else self._reasons.get(report.name) or clean(report.reason),
+            )
+            for report in sorted(reports, key=lambda report: (report.name, report.version))
+            if not report.name.startswith(".")
+        ]
+
+    def load_error(self, model: str) -> str:
+        """Return why a model did not load, in the server's own words; "" where nothing failed."""
+        return next((report.reason for report in self.models() if report.name == model and report.reason), "")
+
+    def load(self, model: str, *, timeout_s: float = 120.0) -> str:
+        """Load a model, or load it again after its files changed; return "" or the server's reason."""
+        try:
+            answer = self._control().load(model, timeout_s)
+        except TimeoutError:
+            raise ServerTimeoutError(
+                f"model {model!r} was not loaded within {timeout_s:g} s", detail=tail(self.log_text())
+            ) from None
+        except OSError:
+            if self.alive:
+                raise
+            raise self._running().ended_error(f"while model {model!r} was loaded") from None
+        self._reasons.pop(model, None)
+        if answer:
+            self._reasons[model] = reason_of_failure(model, answer, self.log_text())
+        return self._reasons.get(model, "")
+
+    def log_text(self) -> str:
+        """Return the server's whole output so far; after its end as well."""
+        return self._running().log_text()
+
+    def start(self) -> None:
+        """Start the server; ``with`` does so."""
+        if not self.options.repository.is_dir():
+            raise EnvironmentProblem(
+                f"model repository {self.options.repository}: no such folder",
+                hint="`tt build` writes one; or name another folder",
+            )
+        deadline = time.monotonic() + self.options.ready_timeout_s
+        info = check_available()
+        self._progress.step("server", f"starting Triton {info.version}")
+        try:
+            self._listen(info, deadline)
+            self._load_models(deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server and all that belongs to it; ``with`` does so. Idempotent."""
+        if self._process is not None:
+            self._process.end()
+
+    def detach(self, state: dict[str, object]) -> None:
+        """Let the server live on after this process; ``state`` goes to ``options.state_file``."""
+        self._running().detach(state)
+
+    def _listen(self, info: EmbeddedInfo, deadline: float) -> None:
+        """Start until the server listens; again, on other ports, when a free one was snatched away."""
+        options = self.options
+        for attempt in range(1, _ATTEMPTS + 1):
+            ports = choose_ports(
+                options.host, grpc=options.grpc_port, http=options.http_port, metrics=options.metrics_port
+            )
+            self._process = self._launch(info, ports)
+            try:
+                self._process.wait_until_listening(ports.as_set(), deadline)
+            except ServerError:
+                log = self._process.log_text()
+                self._process.end()
+                if _TAKEN not in log:
+                    raise
+                self._raise_if_wanted(log, ports)
+                if attempt == _ATTEMPTS:
+                    raise
+                continue
+            self._ports = ports
+            return
+
+    def _launch(self, info: EmbeddedInfo, ports: Ports) -> ServerProcess:
+        options = self.options
+        folder = ServerFolder(info)
+        flags = (
+            f"--model-repository={options.repository}",
+            f"--http-address={options.host}",
+            f"--grpc-address={options.host}",
+            f"--http-port={ports.http}",
+            f"--grpc-port={ports.grpc}",
+            f"--metrics-port={ports.metrics}",
+            f"--exit-timeout-secs={options.exit_timeout_s}",
+            *options.extra_args,
+        )
+        launch = Launch(
+            argv=command_line(folder, info, flags),
+            exit_timeout_s=options.exit_timeout_s,
+            log=options.log or folder.log,
+            state_file=options.state_file,
+            lock_file=options.lock_file,
+        )
+        return ServerProcess(folder, launch, server_environment(info, os.environ))
+
+    def _raise_if_wanted(self, log: str, ports: Ports) -> None:
+        """Raise about a port that was asked for and got lost between the check and the start."""
+        wanted = {
+            "grpc": self.options.grpc_port,
+            "http": self.options.http_port,
+            "metrics": self.options.metrics_port,
+        }
+        for name, port in wanted.items():
+            if port is not None and f":{port}' {_TAKEN}" in log:
+                raise port_error(self.options.host, port, f"--{name}-port", "Address already in use")
+
+    def _load_models(self, deadline: float) -> None:
+        names = self._wanted_models()
+        pool = concurrent.futures.ThreadPoolExecutor(_PARALLEL_LOADS, thread_name_prefix="tt-load")
+        try:
+            futures = {pool.submit(self._load_before, name, deadline): name for name in names}
+            for future in concurrent.futures.as_completed(futures):
+                reason = future.result()
+                self._progress.note(futures[future], f"did not load: {reason}" if reason else "READY")
+        except BaseException:
+            # The waiting calls end when the server does; until then nobody waits for them.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+
+    def _load_before(self, model: str, deadline: float) -> str:
+        self._progress.step(model, "loading")
+        return self.load(model, timeout_s=max(deadline - time.monotonic(), 0.1))
+
+    def _wanted_models(self) -> list[str]:
+        known = sorted({report.name for report in self._control().index(_REQUEST_S)})
+        if self.options.load == "all":
+            return [name for name in known if not name.startswith(".")]
+        for name in self.options.load:
+            if name not in known:
+                raise self._unknown_model(name, known)
+        return list(dict.fromkeys(self.options.load))
+
+    def _unknown_model(self, name: str, known: Iterable[str]) -> UsageError:
+        near = difflib.get_close_matches(name, list(known), n=1)
+        return UsageError(
+            f"{self.options.repository}: no model {name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else ""),
+            hint=f"models of this repository: {', '.join(known) or 'none'}",
+        )
+
+    def _address(self, port: int) -> str:
+        host = _WILDCARDS.get(self.options.host, self.options.host)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _control(self) -> Control:
+        host = _WILDCARDS.get(self.options.host, self.options.host)
+        return Control(host, self._known_ports().http)
+
+    def _known_ports(self) -> Ports:
+        if self._ports is None:
+            raise ServerError("the embedded server has not been started")
+        return self._ports
+
+    def _running(self) -> ServerProcess:
+        if self._process is None:
+            raise ServerError("the embedded server has not been started")
+        return self._process
