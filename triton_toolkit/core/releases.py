@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import difflib
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -34,6 +35,7 @@ EXPORTER_IR_VERSION = 10
 
 _DATA = Path(__file__).parent.parent / "data"
 _UNKNOWN = ("unknown", "-")
+_TAG = re.compile(r"\d\d\.(?:0[1-9]|1[0-2])")
 
 
 class Graded(NamedTuple):
@@ -139,6 +141,19 @@ def release(container: str) -> Release:
     )
 
 
+def at_most(container: str) -> Release:
+    """Return the newest release of the table that is not newer than a container tag.
+
+    A tag that is newer than the table is fine: what runs on the last known release runs on it.
+
+    Raises:
+        UsageError: Not a year and month, or older than the table.
+    """
+    if not _TAG.fullmatch(container) or container < releases()[0].container:
+        release(container)
+    return max((item for item in releases() if item.container <= container), key=lambda r: r.container)
+
+
 def by_triton_version(version: str) -> Release | None:
     """Return the release whose server says this version (``2.51.0``); None where no row has it."""
     return next((item for item in releases() if item.triton == version), None)
@@ -181,9 +196,9 @@ def export_target(container: str | None) -> ExportTarget:
     Raises:
         UsageError: No such release, or its ONNX Runtime is older than what the exporter writes.
     """
-    wanted = release(EMBEDDED_RELEASE if container is None else container)
-    known = [item for item in releases() if item.container <= wanted.container and item.opset is not None]
-    limits = onnx_limits(known[-1].container) if known else OnnxLimits(None, None)
+    wanted = at_most(EMBEDDED_RELEASE if container is None else container)
+    known = [item for item in releases() if item.container <= wanted.container and item.opset]
+    limits = onnx_limits(known[-1].container)
     if limits.opset is None or limits.ir_version is None or limits.opset < EXPORTER_OPSET:
         first = next(item.container for item in releases() if (item.opset or 0) >= EXPORTER_OPSET)
         raise UsageError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import math
 import re
 from dataclasses import dataclass
 
@@ -15,7 +16,20 @@ from triton_toolkit.errors import UsageError
 
 _TERM = re.compile(r"\s*([a-z][a-z0-9_.]*)\s*(<=|>=|<|>|=|==)\s*(\S.*?)\s*")
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
-_KNOWN = ("p50", "p90", "p95", "p99", "p99.9", "mean", "max", "first_request", "error_rate", "throughput")
+_SERVER_MEANS = ("queue_mean", "compute_input_mean", "compute_infer_mean", "compute_output_mean")
+_KNOWN = (
+    "p50",
+    "p90",
+    "p95",
+    "p99",
+    "p99.9",
+    "mean",
+    "max",
+    "first_request",
+    "error_rate",
+    "throughput",
+    *_SERVER_MEANS,
+)
 
 
 class Unit(enum.Enum):
@@ -93,24 +107,47 @@ def _unit_of(metric: str, term: str) -> Unit:
         return Unit.PER_SECOND
     if metric == "error_rate":
         return Unit.RATIO
-    server_means = ("queue_mean", "compute_input_mean", "compute_infer_mean", "compute_output_mean")
-    if metric in ("mean", "max", "first_request", *server_means):
+    if metric in ("mean", "max", "first_request", *_SERVER_MEANS):
         return Unit.MILLISECONDS
     match = _PERCENTILE.fullmatch(metric)
     if match and float(match[1]) > 0:
         return Unit.MILLISECONDS
-    near = difflib.get_close_matches(metric, (*_KNOWN, *server_means), n=1)
+    shown = f"SLO {term.strip()!r}: unknown metric {metric!r}"
+    part = metric.rpartition("_")[0]
+    if f"{part}_mean" in _SERVER_MEANS:
+        raise UsageError(
+            f"{shown}; Triton's statistics hold no distribution of this time, only its mean",
+            hint=f"use {part}_mean, or a percentile of the whole request such as p99",
+        )
+    near = difflib.get_close_matches(metric, _KNOWN, n=1)
     raise UsageError(
-        f"SLO {term.strip()!r}: unknown metric {metric!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-        hint="known: " + ", ".join((*_KNOWN, *server_means)),
+        shown + (f"; did you mean {near[0]!r}?" if near else ""), hint=f"known: {', '.join(_KNOWN)}"
     )
 
 
 def _parse_limit(text: str, unit: Unit) -> float:
+    """Return a limit in ``unit``.
+
+    Raises:
+        ValueError: Not a finite number of that unit.
+    """
     if unit is Unit.MILLISECONDS:
         return parse_seconds(text) * 1e3
     if unit is Unit.PER_SECOND:
-        return float(text.removesuffix("/s"))
-    if text.endswith("%"):
-        return float(text[:-1]) / 100
-    return float(text)
+        return _number(text.removesuffix("/s").rstrip(), text, "a rate; write it like 500/s")
+    wanted = "a share from 0 to 1; write it like 0.01 or 1%"
+    share = _number(text.removesuffix("%").rstrip(), text, wanted)
+    share = share / 100 if text.endswith("%") else share
+    if share > 1:
+        raise ValueError(f"{text!r} is not {wanted}")
+    return share
+
+
+def _number(text: str, shown: str, wanted: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{shown!r} is not {wanted}") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{shown!r} is not {wanted}")
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d]*)\s*")
@@ -16,7 +17,7 @@ _BYTES = {
 
 def _split(text: str, what: str, example: str) -> tuple[float, str]:
     match = _NUMBER.fullmatch(text)
-    if match is None:
+    if match is None or not math.isfinite(float(match[1])):
         raise ValueError(f"{text!r} is not a {what}; write it like {example}")
     return float(match[1]), match[2]
 
@@ -42,7 +43,7 @@ def parse_microseconds(value: str | int) -> int:
     if isinstance(value, int):
         micros = float(value)
     else:
-        micros = float(value) if value.strip().isdigit() else round(parse_seconds(value) * 1e6, 6)
+        micros = float(value) if value.strip().isdecimal() else round(parse_seconds(value) * 1e6, 6)
     if micros < 0 or micros != int(micros):
         raise ValueError(f"{value!r} is not a whole, non-negative number of microseconds")
     return int(micros)

@@ -12,8 +12,6 @@ from triton_toolkit.errors import SpecError
 from triton_toolkit.spec.source import KeyPath, Source, format_path, read_yaml
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
-
     from triton_toolkit.spec.models import Model, Spec, Target
 
 DEFAULT_NAME = "tt.yaml"
@@ -84,50 +82,73 @@ def _include(source: Source, path: Path) -> None:
     """Merge ``include: [models/*.yaml]``: each file holds models by name."""
     patterns = source.value.pop("include", [])
     if not isinstance(patterns, list) or not all(isinstance(item, str) for item in patterns):
-        raise source.error(("include",), "is a list of file patterns, such as [models/*.yaml]")
+        raise source.error(("include",), "must be a list of file patterns, such as [models/*.yaml]")
+    for index, pattern in enumerate(patterns):
+        for file in _matching(source, path, ("include", index), pattern):
+            part = read_yaml(file, str(file))
+            if not isinstance(part.value, dict) or "spec" in part.value or "models" in part.value:
+                raise part.error(
+                    (), "an included file is a mapping of model names, without `spec:` and `models:`"
+                )
+            _add_models(source, part)
+
+
+def _matching(source: Source, path: Path, key: KeyPath, pattern: str) -> list[Path]:
+    if not pattern or Path(pattern).is_absolute():
+        raise source.error(key, f"{pattern!r} must be a file pattern relative to the spec's folder")
+    files = [file for file in sorted(path.parent.glob(pattern)) if file.is_file() and file != path]
+    if not files:
+        raise source.error(key, f"no file matches {pattern!r}")
+    return files
+
+
+def _add_models(source: Source, part: Source) -> None:
     models = source.value.setdefault("models", {})
     if not isinstance(models, dict):
         return  # validation says what is wrong with it
-    for index, pattern in enumerate(patterns):
-        files = sorted(path.parent.glob(pattern))
-        if not files:
-            raise source.error(("include", index), f"no file matches {pattern!r}")
-        for file in files:
-            part = read_yaml(file, str(file))
-            if not isinstance(part.value, dict):
-                raise part.error((), "an included file is a mapping of model names")
-            for name, value in part.value.items():
-                if name in models:
-                    raise part.error(
-                        (name,), f"model {name!r} is already defined at {source.mark(('models', name))}"
-                    )
-                models[name] = value
-            source.marks.update({("models", *key): mark for key, mark in part.marks.items() if key})
+    for name, value in part.value.items():
+        if name in models:
+            first = source.mark(("models", name))
+            raise part.error((name,), f"model {name!r} is already defined at {first}")
+        models[name] = value
+    source.marks.update({("models", *key): mark for key, mark in part.marks.items() if key})
+    source.texts.update({("models", *key): text for key, text in part.texts.items()})
 
 
 def _extend(source: Source) -> None:
     """Replace ``extends: family`` by the family's keys, the model's own keys on top."""
-    families, models = source.value.get("families", {}), source.value.get("models", {})
-    if not isinstance(families, dict) or not isinstance(models, dict):
+    models = source.value.get("models")
+    if not isinstance(models, dict):
         return
     for name, model in models.items():
-        if not isinstance(model, dict):
-            continue
-        model.setdefault("kind", "torch")
-        family = model.get("extends")
-        if family is None:
-            continue
-        if not isinstance(family, str) or not isinstance(families.get(family), dict):
-            near = difflib.get_close_matches(str(family), list(families), n=1)
-            raise source.error(
-                ("models", name, "extends"),
-                f"no family {family!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-                hint=f"families of this spec: {', '.join(families) or 'none'}",
-            )
-        for key, mark in list(source.marks.items()):
-            if key[:2] == ("families", family) and len(key) > 2:
-                source.marks.setdefault(("models", name, *key[2:]), mark)
-        models[name] = _merge(families[family], model)
+        if isinstance(model, dict):
+            models[name] = {"kind": "torch", **_with_family(source, ("models", name), model, ())}
+
+
+def _with_family(
+    source: Source, path: KeyPath, value: dict[str, Any], below: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return a mapping with what it extends merged under it; families may extend families."""
+    family = value.get("extends")
+    if family is None:
+        return value
+    families = source.value.get("families")
+    families = families if isinstance(families, dict) else {}
+    if not isinstance(family, str) or not isinstance(families.get(family), dict):
+        near = difflib.get_close_matches(str(family), [name for name in families if name != family], n=1)
+        what = "is not a mapping of keys" if str(family) in families else "does not exist"
+        raise source.error(
+            (*path, "extends"),
+            f"family {family!r} {what}" + (f"; did you mean {near[0]!r}?" if near else ""),
+            hint=f"families of this spec: {', '.join(families) or 'none'}",
+        )
+    if family in below:
+        raise source.error((*path, "extends"), f"families extend each other: {' -> '.join((*below, family))}")
+    base = _with_family(source, ("families", family), families[family], (*below, family))
+    for table in (source.marks, source.texts):
+        for key in [key for key in table if key[:2] == ("families", family) and len(key) > 2]:
+            table.setdefault((*path, *key[2:]), table[key])  # type: ignore[arg-type]
+    return _merge(base, value)
 
 
 def _merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,53 +162,13 @@ def _merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _validate(source: Source) -> Spec:
     from pydantic import ValidationError
 
+    from triton_toolkit.spec.faults import spec_error
     from triton_toolkit.spec.models import Spec
 
     try:
         return Spec.model_validate(source.value)
     except ValidationError as exc:
-        raise _spec_error(source, exc) from exc
-
-
-_KINDS = ("torch", "onnx", "python", "prebuilt", "ensemble")
-
-
-def _spec_error(source: Source, exc: ValidationError) -> SpecError:
-    """Report the first fault in full and the number of the others."""
-    faults = exc.errors(include_url=False)
-    first = faults[0]
-    path = _key_path(first["loc"])
-    others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    match first["type"]:
-        case "extra_forbidden":
-            known = _keys_at(path)
-            near = difflib.get_close_matches(str(path[-1]), known, n=1)
-            text = f"unknown key {path[-1]!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            return source.error(path, text + others, hint=f"known here: {', '.join(known)}" if known else "")
-        case "missing":
-            return source.error(path[:-1], f"key {path[-1]!r} is missing{others}")
-        case "union_tag_invalid":
-            return source.error((*path, "kind"), f"unknown kind{others}", hint=f"known: {', '.join(_KINDS)}")
-        case "value_error":
-            return source.error(path, str(first["ctx"]["error"]) + others)
-        case _:
-            shown = repr(first["input"])
-            value = f", got {shown}" if len(shown) < 80 else ""
-            return source.error(path, first["msg"][:1].lower() + first["msg"][1:] + value + others)
-
-
-def _key_path(loc: tuple[int | str, ...]) -> KeyPath:
-    """Drop what pydantic adds to a location: the union's tag after ``models.NAME``."""
-    if len(loc) > 2 and loc[0] == "models" and loc[2] in _KINDS:
-        return (*loc[:2], *loc[3:])
-    return tuple(loc)
-
-
-def _keys_at(path: KeyPath) -> list[str]:
-    """Return the keys allowed beside the last part of ``path``, from the JSON Schema."""
-    from triton_toolkit.spec.schema import json_schema, keys_at
-
-    return keys_at(json_schema(), path[:-1])
+        raise spec_error(source, exc) from exc
 
 
 __all__ = ["DEFAULT_NAME", "Project", "format_path", "load_project"]

@@ -1,0 +1,194 @@
+"""The small parts of a spec as types: tensors, dimensions, tolerances, objectives, steps.
+
+This module is pydantic throughout and is imported only when a command reads a spec.
+"""
+# ruff: noqa: TID253 - the module is pydantic; its importers load it late
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
+
+from triton_toolkit._files import check_name
+from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.releases import at_most
+from triton_toolkit.core.slo import parse_slo
+from triton_toolkit.core.tensors import DataType, TensorSpec
+from triton_toolkit.errors import TritonToolkitError
+from triton_toolkit.spec.faults import RuleError
+
+_NOT_YET = "is not built by this version of tt (backend onnxruntime, precision fp32 are)"
+_MAX_SIZE = 2**31 - 1
+
+
+class Base(BaseModel):
+    """What all parts of a spec share: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+def _name(value: str) -> str:
+    try:
+        return check_name(value, "name")
+    except TritonToolkitError as exc:
+        raise RuleError.of(exc) from exc
+
+
+def _release(value: str) -> str:
+    try:
+        at_most(value)
+    except TritonToolkitError as exc:
+        raise RuleError.of(exc) from exc
+    return value
+
+
+def _dtype(value: str) -> str:
+    return DataType.parse(value).spec
+
+
+def _extent(value: Any) -> int | str:
+    """Check a size or the name of a dynamic dimension."""
+    example = "name a dynamic dimension (such as batch), or give a fixed size"
+    if isinstance(value, str) and value.strip() and not value.strip().lstrip("+-").isdigit():
+        return value.strip()
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_SIZE:
+        return value
+    raise RuleError(f"{value!r} is neither a size from 1 nor the name of a dimension", hint=example)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""A name that becomes a folder."""
+
+ReleaseTag = Annotated[str, AfterValidator(_release), Field(description="Triton container, such as 24.10.")]
+
+DtypeName = Annotated[str, AfterValidator(_dtype)]
+
+Extent = Annotated[int | str, BeforeValidator(_extent)]
+
+Share = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+
+
+class InputEntry(Base):
+    """An input."""
+
+    dtype: DtypeName = Field("fp32", description="fp32, fp16, int64, int32, uint8, bool, bytes, …")
+    shape: list[Extent] = Field(
+        description="Fixed sizes, and names of dynamic dimensions; the batch dimension included."
+    )
+
+    def tensor(self, name: str) -> TensorSpec:
+        """Return it as the type that the stages use."""
+        return TensorSpec(name=name, dtype=DataType.parse(self.dtype), shape=tuple(self.shape))
+
+
+class OutputEntry(Base):
+    """An output; where shape or dtype is left out, it is read from the exported model."""
+
+    dtype: DtypeName | None = Field(None, description="As for inputs; read from the model where left out.")
+    shape: list[Extent] | None = Field(None, description="Read from the model where left out.")
+
+
+class DimEntry(Base):
+    """The range of a dynamic dimension: ``{min, opt, max}`` or ``[min, opt, max]``."""
+
+    min: StrictInt = Field(1, ge=1, le=_MAX_SIZE)
+    opt: StrictInt | None = Field(None, ge=1, description="The commonest size; max where left out.")
+    max: StrictInt = Field(ge=1, le=_MAX_SIZE)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        if isinstance(value, list) and len(value) == 3:
+            return dict(zip(("min", "opt", "max"), value, strict=True))
+        if isinstance(value, dict):
+            return value
+        raise RuleError(f"must be [min, opt, max] or {{min: …, opt: …, max: …}}, got {value!r}")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        opt = self.max if self.opt is None else self.opt
+        if not self.min <= opt <= self.max:
+            raise RuleError(f"needs min <= opt <= max, got min {self.min}, opt {opt}, max {self.max}")
+        return self
+
+    def dim(self, name: str) -> Dim:
+        """Return it as the type that the stages use."""
+        return Dim(name=name, min=self.min, opt=self.max if self.opt is None else self.opt, max=self.max)
+
+
+class Tolerance(Base):
+    """How far a served output may lie from the original: |a - b| <= absolute + relative * |b|."""
+
+    absolute: Share = 1e-4
+    relative: Share = 1e-3
+
+
+class Variant(Base):
+    """One precision and backend form of a model."""
+
+    backend: Literal["onnxruntime"] = "onnxruntime"
+    precision: Literal["fp32"] = "fp32"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_what_is_missing(cls, value: Any) -> Any:
+        known = {"backend": ("onnxruntime",), "precision": ("fp32",)}
+        for key, names in known.items():
+            if isinstance(value, dict) and key in value and value[key] not in names:
+                raise RuleError(f"{value[key]!r} {_NOT_YET}", key)
+        return value
+
+
+class Accuracy(Base):
+    """A task metric that the export must keep."""
+
+    metric: str = Field(
+        description="module:callable taking predict (named arrays -> named arrays) and returning a number, "
+        "higher is better."
+    )
+    max_absolute_drop: Share = Field(0.01, description="Largest loss against the original.")
+
+
+class Slo(Base):
+    """What `tt probe` requires where no --slo is given."""
+
+    require: list[str] = Field(min_length=1, description="Conditions such as p99<20ms.")
+
+    @field_validator("require")
+    @classmethod
+    def _parses(cls, value: list[str]) -> list[str]:
+        for index, text in enumerate(value):
+            try:
+                parse_slo(text)
+            except TritonToolkitError as exc:
+                raise RuleError(exc.message, index, hint=exc.hint) from exc
+        return value
+
+
+class Step(Base):
+    """One step of an ensemble; left-out maps wire tensors of equal name."""
+
+    model: str
+    inputs: dict[str, str] = Field(default_factory=dict, description="model input -> ensemble tensor")
+    outputs: dict[str, str] = Field(default_factory=dict, description="model output -> ensemble tensor")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"model": value} if isinstance(value, str) else value
+
+
+class Auth(Base):
+    """A header's value, taken from the environment so that no secret is in the spec."""
+
+    env: str
