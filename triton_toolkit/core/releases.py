@@ -23,16 +23,6 @@ from triton_toolkit.errors import UsageError
 EMBEDDED_RELEASE = "24.10"
 """The container whose Triton (2.51.0) the embedded server is; the target when none is named."""
 
-EXPORTER_OPSET = 18
-"""The opset that the PyTorch exporter's operators are written in (torchlib, torch 2.6 to 2.13).
-
-Any other opset goes through a version conversion after the export, so this is the one that is
-exported best; ONNX Runtime has loaded it since 1.14, Triton since 23.03.
-"""
-
-EXPORTER_IR_VERSION = 10
-"""The IR version that the PyTorch exporter writes. Later ones add nothing that it uses."""
-
 _DATA = Path(__file__).parent.parent / "data"
 _UNKNOWN = ("unknown", "-")
 _TAG = re.compile(r"\d\d\.(?:0[1-9]|1[0-2])")
@@ -59,7 +49,7 @@ class OnnxLimits(NamedTuple):
 
 
 class ExportTarget(NamedTuple):
-    """What an exporter should write."""
+    """The highest opset and IR version that a model file may have."""
 
     opset: int
     ir_version: int
@@ -183,30 +173,26 @@ def onnx_limits(container: str) -> OnnxLimits:
 
 
 def export_target(container: str | None) -> ExportTarget:
-    """Choose the opset and IR version of an export that must run on a release and on later ones.
+    """Return the highest opset and IR version that run on a release and on all later ones.
 
-    ``EXPORTER_OPSET`` where the release loads it, and the highest IR version that both the release
-    and the exporter know. Where the table does not know a release's limits, those of the newest
-    older release that it knows are taken: a newer ONNX Runtime loads all that an older one did.
+    They are upper limits: an exporter may well write less. Where the table does not know a release's
+    limits, those of the newest older release that it knows are taken, since a newer ONNX Runtime
+    loads all that an older one did.
 
     Args:
         container: Oldest Triton container that the model must run on; None for the embedded
             server's (24.10).
 
     Raises:
-        UsageError: No such release, or its ONNX Runtime is older than what the exporter writes.
+        UsageError: Not a release, or one that is older than the table.
     """
     wanted = at_most(EMBEDDED_RELEASE if container is None else container)
-    known = [item for item in releases() if item.container <= wanted.container and item.opset]
-    limits = onnx_limits(known[-1].container)
-    if limits.opset is None or limits.ir_version is None or limits.opset < EXPORTER_OPSET:
-        first = next(item.container for item in releases() if (item.opset or 0) >= EXPORTER_OPSET)
-        raise UsageError(
-            f"release {wanted.container}: its ONNX Runtime {wanted.onnxruntime} loads ONNX opset "
-            f"{limits.opset} at most, and the PyTorch exporter writes opset {EXPORTER_OPSET}",
-            hint=f"target {first} or later, or bring an older ONNX file with `kind: onnx`",
-        )
-    return ExportTarget(EXPORTER_OPSET, min(limits.ir_version, EXPORTER_IR_VERSION))
+    known = (item for item in reversed(releases()) if item.container <= wanted.container)
+    return next(
+        ExportTarget(item.opset, item.ir_version)
+        for item in known
+        if item.opset is not None and item.ir_version is not None
+    )
 
 
 @functools.cache
