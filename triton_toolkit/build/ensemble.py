@@ -17,7 +17,7 @@ from triton_toolkit._files import canonical_json, sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, spec_hash, tool_versions
-from triton_toolkit.build.samples import load_sample
+from triton_toolkit.build.samples import Tensors, load_sample
 from triton_toolkit.config.describe import EnsembleStep
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import SpecError
@@ -73,7 +73,8 @@ class EnsembleRecipe:
         """Check the wiring and produce the sample inputs."""
         progress.step(self.name, "checking the wiring of its steps")
         wiring = self._wire()
-        sample = load_sample(self._context, self.name, self._model.sample, wiring.inputs, progress)
+        tensors = Tensors(inputs=wiring.inputs, dims=wiring.dims, batch_dim=wiring.batch_dim)
+        sample = load_sample(self._context, self.name, self._model.sample, tensors, progress)
         return Made(
             inputs=wiring.inputs,
             outputs=wiring.outputs,

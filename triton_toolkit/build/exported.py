@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
-from triton_toolkit.build.recipe import Context, Made, dim_range, file_hashes, spec_hash, tool_versions
+from triton_toolkit.build.recipe import Context, Made, file_hashes, spec_hash, tool_versions
 from triton_toolkit.repository.passport import Passport
 
 if TYPE_CHECKING:
@@ -52,11 +52,13 @@ class ExportRecipe:
         from triton_toolkit.export.run import run_export
 
         report = run_export(self._job(), folder, progress)
+        for note in report.notes:
+            progress.note(self.name, note)
         return Made(
             inputs=report.inputs,
             outputs=report.outputs,
             batch_dim=self._model.batch_dim,
-            dims={name: dim_range(entry) for name, entry in self._model.dims.items()},
+            dims={name: [dim.min, dim.opt, dim.max] for name, dim in report.dims.items()},
             onnx=report.onnx,
             parity=report.parity,
             accuracy=report.accuracy,
@@ -81,6 +83,7 @@ class ExportRecipe:
             root=self._context.project.root,
             kind=model.kind,
             source=model.source,
+            name=self.name,
             sample=model.sample,
             inputs=tuple(entry.tensor(name) for name, entry in model.inputs.items()),
             outputs={name: (entry.dtype, entry.shape) for name, entry in model.outputs.items()},
@@ -90,6 +93,7 @@ class ExportRecipe:
             ir_version=self._context.ir_version,
             absolute=model.tolerance.absolute,
             relative=model.tolerance.relative,
+            ignored=self._context.ignored,
             metric=accuracy.metric if accuracy else None,
             max_absolute_drop=accuracy.max_absolute_drop if accuracy else 0.0,
         )

@@ -11,12 +11,18 @@ from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes, sha25
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, dim_range, spec_hash, tool_versions
-from triton_toolkit.build.samples import load_sample
+from triton_toolkit.build.samples import Tensors, load_sample
 from triton_toolkit.config.message import format_config, parse_config
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import SpecError
-from triton_toolkit.repository.layout import CONFIG_NAME, latest_version, versions
-from triton_toolkit.repository.passport import PASSPORT_NAME, SAMPLES_NAME, Passport
+from triton_toolkit.repository.layout import (
+    CONFIG_NAME,
+    PASSPORT_NAME,
+    SAMPLES_NAME,
+    latest_version,
+    versions,
+)
+from triton_toolkit.repository.passport import Passport
 
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -74,12 +80,14 @@ class PythonRecipe:
             TensorSpec(name=name, dtype=DataType.parse(entry.dtype or ""), shape=tuple(entry.shape or ()))
             for name, entry in self._model.outputs.items()
         )
-        sample = load_sample(self._context, self.name, self._model.sample, inputs, progress)
+        dims = {name: dim_range(entry) for name, entry in self._model.dims.items()}
+        tensors = Tensors(inputs=inputs, dims=dims, batch_dim=self._model.batch_dim)
+        sample = load_sample(self._context, self.name, self._model.sample, tensors, progress)
         return Made(
             inputs=inputs,
             outputs=outputs,
             batch_dim=self._model.batch_dim,
-            dims={name: dim_range(entry) for name, entry in self._model.dims.items()},
+            dims=dims,
             dependencies=sample.dependencies,
             sample_inputs=sample.inputs,
         )
@@ -143,12 +151,14 @@ class PrebuiltRecipe:
         batch = "batch" if config.max_batch_size > 0 else None
         inputs = tuple(_tensor(entry.name, entry.data_type, entry.dims, batch) for entry in config.input)
         outputs = tuple(_tensor(entry.name, entry.data_type, entry.dims, batch) for entry in config.output)
-        sample = load_sample(self._context, self.name, self._model.sample, inputs, progress)
+        dims = {batch: [1, config.max_batch_size, config.max_batch_size]} if batch else {}
+        tensors = Tensors(inputs=inputs, dims=dims, batch_dim=batch)
+        sample = load_sample(self._context, self.name, self._model.sample, tensors, progress)
         return Made(
             inputs=inputs,
             outputs=outputs,
             batch_dim=batch,
-            dims={batch: [1, config.max_batch_size, config.max_batch_size]} if batch else {},
+            dims=dims,
             dependencies=sample.dependencies,
             sample_inputs=sample.inputs,
         )

@@ -35,6 +35,12 @@ class Context:
     opset: int
     ir_version: int
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Folders of the project that a build writes or a deployment fills, never reads."""
+        spec = self.project.spec
+        return (spec.repository, *(target.store for target in spec.targets.values()))
+
     def folder(self, name: str) -> Path:
         """Return a model's folder in the repository."""
         return self.project.repository / name

@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._files import write_text
-from triton_toolkit._process import run_child
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.recipe import Context
 from triton_toolkit.core.compare import compare_outputs
+from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import ExportError, MissingDependencyError, RefusedError
 from triton_toolkit.repository.layout import CONFIG_NAME
-from triton_toolkit.repository.passport import Passport, Samples
+from triton_toolkit.repository.passport import Passport, Samples, read_samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _RUNS_HERE = frozenset({"onnxruntime", "python", ""})
 """Backends that the embedded server has; the empty one is an ensemble's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensors:
+    """What a sample must fit: inputs, their dynamic dimensions' [min, opt, max], the batch dimension."""
+
+    inputs: tuple[TensorSpec, ...]
+    dims: dict[str, list[int]]
+    batch_dim: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class SampleInputs:
 
 
 def load_sample(
-    context: Context, name: str, reference: str | None, inputs: Sequence[TensorSpec], progress: Progress
+    context: Context, name: str, reference: str | None, made: Tensors, progress: Progress
 ) -> SampleInputs:
     """Call ``module:callable`` in a child process and check its arrays against the inputs.
 
@@ -44,36 +53,28 @@ def load_sample(
     if reference is None:
         progress.note(name, "no sample is given, so there will be no golden outputs to compare with")
         return SampleInputs(None, ())
-    from triton_toolkit.export.sample import read_sample_result, sample_argv
+    from triton_toolkit.export.job import ExportJob
+    from triton_toolkit.export.run import run_export
 
-    progress.step(name, f"producing the sample inputs with {reference}")
-    with tempfile.TemporaryDirectory(prefix="tt-sample-") as scratch:
-        out = Path(scratch)
-        child = run_child(sample_argv(context.project.root, reference, out), cwd=context.project.root)
-        arrays, dependencies = read_sample_result(out, child, reference)
-    for tensor in inputs:
-        problem = _problem(arrays, tensor)
-        if problem:
-            wanted = ", ".join(f"{t.name} {t.dtype.spec} {list(t.shape)}" for t in inputs)
-            raise ExportError(
-                f"models.{name}.sample: {reference} gives {problem}", hint=f"the model's inputs: {wanted}"
-            )
-    return SampleInputs({tensor.name: arrays[tensor.name] for tensor in inputs}, dependencies)
-
-
-def _problem(arrays: dict[str, NDArray[Any]], tensor: TensorSpec) -> str:
-    """Return what is wrong with an input's sample, in words; empty when it fits."""
-    array = arrays.get(tensor.name)
-    if array is None:
-        return f"no {tensor.name!r} (it gives {', '.join(arrays) or 'nothing'})"
-    if array.dtype.name != tensor.dtype.numpy:
-        return f"{tensor.name!r} of type {array.dtype.name}, expected {tensor.dtype.numpy}"
-    fixed = [isinstance(extent, int) for extent in tensor.shape]
-    fits = len(array.shape) == len(fixed) and all(
-        not is_fixed or size == extent
-        for size, extent, is_fixed in zip(array.shape, tensor.shape, fixed, strict=True)
+    job = ExportJob(
+        root=context.project.root,
+        kind="sample",
+        source="",
+        name=name,
+        sample=reference,
+        inputs=made.inputs,
+        dims={
+            dim: Dim(name=dim, min=low, opt=opt, max=high)
+            for dim, (low, opt, high) in made.dims.items()
+            if any(dim in tensor.dynamic for tensor in made.inputs)
+        },
+        batch_dim=made.batch_dim,
+        ignored=context.ignored,
     )
-    return "" if fits else f"{tensor.name!r} of shape {list(array.shape)}, expected {list(tensor.shape)}"
+    with tempfile.TemporaryDirectory(prefix="tt-sample-") as scratch:
+        report = run_export(job, Path(scratch), progress)
+        samples = read_samples(Path(scratch))
+    return SampleInputs(samples.inputs if samples else None, tuple(report.dependencies))
 
 
 def record_golden(
