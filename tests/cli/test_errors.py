@@ -1,0 +1,110 @@
+"""What users see when something is wrong: one message, the right exit code, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from triton_toolkit.cli import ToolkitGroup, cli
+from triton_toolkit.errors import (
+    DeployError,
+    EnvironmentProblem,
+    ExportError,
+    MissingDependencyError,
+    ServerTimeoutError,
+    SpecError,
+    TritonToolkitError,
+    UsageError,
+)
+
+
+def failing(error: BaseException) -> ToolkitGroup:
+    """Return a root group whose only command raises ``error``."""
+
+    class Group(ToolkitGroup):
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            return ["fail"]
+
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            @click.command("fail")
+            def fail() -> None:
+                raise error
+
+            return fail
+
+    return Group("tt")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("x"), 2),
+        (SpecError("x"), 2),
+        (MissingDependencyError("x"), 3),
+        (EnvironmentProblem("x"), 3),
+        (ServerTimeoutError("x"), 3),
+        (ExportError("x"), 1),
+        (DeployError("x"), 1),
+        (KeyboardInterrupt(), 130),
+        (ZeroDivisionError("x"), 70),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_error_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert CliRunner().invoke(failing(error), ["fail"]).exit_code == code
+
+
+def test_a_known_error_has_no_traceback() -> None:
+    result = CliRunner().invoke(failing(SpecError("wrong", hint="do this")), ["fail"])
+    assert result.stderr == "Error: wrong\nHint: do this\n"
+    assert result.stdout == ""
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    result = CliRunner().invoke(failing(ZeroDivisionError("division")), ["fail"])
+    assert "Traceback" in result.stderr
+    assert "ZeroDivisionError: division" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["build", "deploy --to local", "status --to local"])
+def test_a_missing_spec_is_named(command: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, [*command.split(), "--spec", str(tmp_path / "none.yaml")])
+    assert result.exit_code == 2
+    assert f"{tmp_path}/none.yaml: no such file" in result.stderr
+    assert "tt init" in result.stderr
+
+
+def test_with_json_an_error_is_json_too(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["build", "--json", "--spec", str(tmp_path / "none.yaml")])
+    assert json.loads(result.stdout)["error"] == "SpecError"
+
+
+BAD = {
+    "syntax": ("spec: 1\nmodels: [", "YAML syntax error"),
+    "unknown key": ("spec: 1\nmodels: {m: {kind: onnx, sorce: a.onnx}}", "'sorce'; did you mean 'source'?"),
+    "slash": ("spec: 1\nmodels: {a/b: {kind: onnx, source: a.onnx}}", "'a/b' cannot be used as a name"),
+    "dots": ("spec: 1\nmodels: {'..': {kind: onnx, source: a.onnx}}", "'..' cannot be used as a name"),
+    "no models": ("spec: 1\nmodels: {}", "models"),
+    "version": ("spec: 2\nmodels: {m: {kind: onnx, source: a}}", "spec"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_a_wrong_spec_is_refused_before_anything_is_written(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "tt.yaml").write_text(text)
+    result = CliRunner().invoke(cli, ["build", "--spec", str(tmp_path / "tt.yaml")])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tt.yaml"]
+
+
+def test_every_error_class_is_exported_with_a_documented_code() -> None:
+    def tree(base: type[TritonToolkitError]) -> set[type[TritonToolkitError]]:
+        return {base}.union(*(tree(child) for child in base.__subclasses__()))
+
+    assert {error.exit_code for error in tree(TritonToolkitError)} <= {1, 2, 3}
