@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NoReturn, Self
 
 from triton_toolkit._progress import Progress, Silent
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError, UsageError
@@ -26,6 +26,7 @@ from triton_toolkit.server.locate import EmbeddedInfo, check_available
 from triton_toolkit.server.log import clean, reason_of_failure
 from triton_toolkit.server.ports import Ports, choose_ports, port_error
 from triton_toolkit.server.process import (
+    PARALLEL_LOADS,
     Launch,
     ServerFolder,
     ServerProcess,
@@ -37,7 +38,6 @@ from triton_toolkit.server.process import (
 __all__ = ["EmbeddedInfo", "EmbeddedServer", "ModelReport", "ServeOptions", "check_available"]
 
 _ATTEMPTS = 5  # each takes about half a second; losing a race for a free port is rare
-_PARALLEL_LOADS = 8
 _REQUEST_S = 10.0
 _TAKEN = "already in use"
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
@@ -130,9 +130,28 @@ class EmbeddedServer:
         return self._running().supervisor_pid
 
     @property
+    def folder(self) -> Path:
+        """Its temporary folder, gone when it has ended."""
+        return self._running().folder.path
+
+    @property
+    def shm_prefix(self) -> str:
+        """How the names of its regions in ``/dev/shm`` begin."""
+        return self._running().folder.shm_prefix
+
+    @property
     def alive(self) -> bool:
         """Whether the server still runs."""
         return self._process is not None and self._process.alive
+
+    def wait(self) -> NoReturn:
+        """Block for as long as the server runs.
+
+        Raises:
+            ServerError: It ended by itself.
+        """
+        self._running().wait()
+        raise self._running().ended_error("while it served")
 
     def models(self) -> list[ModelReport]:
         """Return each model of the repository, each loaded version, with its state and reason."""
@@ -255,9 +274,12 @@ class EmbeddedServer:
 
     def _load_models(self, deadline: float) -> None:
         names = self._wanted_models()
-        pool = concurrent.futures.ThreadPoolExecutor(_PARALLEL_LOADS, thread_name_prefix="tt-load")
+        pool = concurrent.futures.ThreadPoolExecutor(PARALLEL_LOADS, thread_name_prefix="tt-load")
         try:
-            futures = {pool.submit(self._load_before, name, deadline): name for name in names}
+            futures = {}
+            for name in names:
+                self._progress.step(name, "loading")
+                futures[pool.submit(self._load_before, name, deadline)] = name
             for future in concurrent.futures.as_completed(futures):
                 reason = future.result()
                 self._progress.note(futures[future], f"did not load: {reason}" if reason else "READY")
@@ -268,7 +290,6 @@ class EmbeddedServer:
         pool.shutdown()
 
     def _load_before(self, model: str, deadline: float) -> str:
-        self._progress.step(model, "loading")
         return self.load(model, timeout_s=max(deadline - time.monotonic(), 0.1))
 
     def _wanted_models(self) -> list[str]:

@@ -86,8 +86,8 @@ def _check_platform() -> None:
     machine = platform.machine()
     if sys.platform != "linux" or machine not in _MACHINES:
         raise MissingDependencyError(
-            f"{_PACKAGE}, the embedded Triton server, has wheels for Linux on {' and '.join(_MACHINES)} only; "
-            f"this is {platform.system()} on {machine}",
+            f"{_PACKAGE}, the embedded Triton server, has wheels for Linux on {' and '.join(_MACHINES)} "
+            f"only; this is {platform.system()} on {machine}",
             hint=elsewhere,
         )
     library, version = platform.libc_ver()
@@ -125,7 +125,7 @@ def _libpython_folder(libraries: Path) -> Path:
     if ctypes.util.find_library(name.removeprefix("lib").partition(".so")[0]):
         return libraries  # the loader finds it by itself
     raise MissingDependencyError(
-        f"the embedded server's Python backend needs {name}, and this interpreter ({sys.executable}) has none",
+        f"the embedded server's Python backend needs {name}, which {sys.executable} has not",
         hint=f"install {name.partition('.so')[0]} from the system's packages, or use a Python that was built "
         "with --enable-shared",
     )

@@ -34,6 +34,8 @@ _POLL_S = 0.02
 _HANDSHAKE_S = 30.0
 _END_SLACK_S = 15.0
 SHM_PREFIX = "tt_"
+PARALLEL_LOADS = 8
+"""A Python-backend model waits more than a second for its stubs while it loads; the waits overlap."""
 
 
 class AlreadyLockedError(Exception):
@@ -122,6 +124,7 @@ class ServerProcess:
     """
 
     def __init__(self, folder: ServerFolder, launch: Launch, environment: Mapping[str, str]) -> None:
+        self.folder = folder
         self._exit_timeout_s = launch.exit_timeout_s
         self._ended = False
         try:
@@ -175,6 +178,10 @@ class ServerProcess:
     def alive(self) -> bool:
         """Whether the supervisor, and with it the server, still runs."""
         return not self._ended and self._supervisor.poll() is None
+
+    def wait(self) -> None:
+        """Block for as long as it runs."""
+        self._supervisor.wait()
 
     def log_text(self) -> str:
         """Return all that the server has written; works after its end as well."""
@@ -292,6 +299,7 @@ def command_line(folder: ServerFolder, info: EmbeddedInfo, flags: Sequence[str])
         f"--backend-config=python,shm-region-prefix-name={folder.shm_prefix}",
         "--model-control-mode=explicit",
         "--exit-on-error=false",
+        f"--model-load-thread-count={PARALLEL_LOADS}",
         "--allow-gpu-metrics=false",
         *flags,
     )

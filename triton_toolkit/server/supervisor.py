@@ -154,7 +154,8 @@ class Supervisor:
         kill_descendants(time.monotonic() + _CLEAN_UP_S)
 
     def _clean_up(self) -> None:
-        for path in glob.glob(f"/dev/shm/{glob.escape(self.launch['shm_prefix'])}*"):
+        prefix = glob.escape(self.launch["shm_prefix"])
+        for path in glob.glob(f"/dev/shm/{prefix}*"):  # noqa: S108 - where Triton puts its regions
             remove(path)
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.launch.get("state_file"):

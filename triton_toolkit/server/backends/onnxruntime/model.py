@@ -13,20 +13,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np  # noqa: TID253 - runs in the server's stub process, which needs it at once
 import triton_python_backend_utils as pb_utils
-from tt_ort_batch import BatchPlan
-from tt_ort_session import create_session, model_path, ort_message, run_options
-from tt_ort_signature import (
-    ConfigError,
-    check,
-    completed_max_batch_size,
-    described,
-    needs_completion,
-    read_signature,
-)
+
+if TYPE_CHECKING:
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_batch import BatchPlan
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_session import (
+        create_session,
+        model_path,
+        ort_message,
+        run_options,
+    )
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_signature import (
+        ConfigError,
+        check,
+        completed_max_batch_size,
+        described,
+        needs_completion,
+        read_signature,
+    )
+else:  # the stub imports model.py and its neighbours by their bare names
+    from tt_ort_batch import BatchPlan
+    from tt_ort_session import create_session, model_path, ort_message, run_options
+    from tt_ort_signature import (
+        ConfigError,
+        check,
+        completed_max_batch_size,
+        described,
+        needs_completion,
+        read_signature,
+    )
 
 Array = np.ndarray[Any, Any]
 
@@ -48,8 +66,8 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(str(exc)) from None
         if max_batch_size != config["max_batch_size"]:
             _log(
-                f"autofilled max_batch_size to {max_batch_size} for model '{config['name']}' since batching is "
-                "supported but no max_batch_size is specified in model configuration"
+                f"autofilled max_batch_size to {max_batch_size} for model '{config['name']}' since batching "
+                "is supported but no max_batch_size is specified in model configuration"
             )
         auto_complete_model_config.set_max_batch_size(max_batch_size)
         if max_batch_size > 1 and "sequence_batching" not in config:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np  # noqa: TID253 - runs in the server's stub process, which needs it at once
-from tt_ort_signature import Signature
+
+if TYPE_CHECKING:
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_signature import Signature
 
 Array = np.ndarray[Any, Any]
 Key = tuple[tuple[str, tuple[int, ...]], ...]

@@ -12,10 +12,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort  # noqa: TID253 - runs in the server's stub process, which needs it at once
-from tt_ort_signature import ConfigError
+
+if TYPE_CHECKING:
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_signature import ConfigError
+else:  # the stub imports model.py and its neighbours by their bare names
+    from tt_ort_signature import ConfigError
 
 _DEFAULT_FILE = "model.onnx"
 _GPU_PARAMETERS = (
@@ -118,7 +122,7 @@ def ignored_settings(config: Mapping[str, Any]) -> list[str]:
     ]
     if _boolean(config, "share_session_between_instances"):
         notes.append(
-            "parameters.share_session_between_instances does nothing here: each instance is a process of its own"
+            "parameters.share_session_between_instances does nothing here: each instance is its own process"
         )
     optimization = config.get("optimization", {})
     if optimization.get("cuda"):

@@ -217,8 +217,8 @@ def _check_entry(
 
 def _check_ragged(config: Mapping[str, Any], entry: Mapping[str, Any], tensor: Tensor) -> None:
     start = (
-        f"unable to load model '{config['name']}', configuration expects model provides input with shape [-1] "
-        f"for ragged input '{entry['name']}'"
+        f"unable to load model '{config['name']}', configuration expects model provides input with shape "
+        f"[-1] for ragged input '{entry['name']}'"
     )
     if entry.get("optional", False):
         raise ConfigError(f"{start}, which is not supported for optional input")
@@ -232,8 +232,8 @@ def _check_dims(config: Mapping[str, Any], tensor: Tensor, dims: Sequence[int], 
     start = f"model '{config['name']}', tensor '{tensor.name}': "
     if batched and not tensor.batchable:
         raise ConfigError(
-            f"{start}for the model to support batching the shape should have at least 1 dimension and the first "
-            f"dimension must be -1; but shape expected by the model is {_text(tensor.shape)}"
+            f"{start}for the model to support batching the shape should have at least 1 dimension and the "
+            f"first dimension must be -1; but shape expected by the model is {_text(tensor.shape)}"
         )
     full = [-1, *dims] if batched else list(dims)
     fits = len(full) == len(tensor.shape) and all(
@@ -243,14 +243,14 @@ def _check_dims(config: Mapping[str, Any], tensor: Tensor, dims: Sequence[int], 
     if fits:
         return
     explained = (
-        f"{len(full)} dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit "
-        f"tensor shape, making complete shape {_text(full)})"
+        f"{len(full)} dimensions (an initial batch dimension because max_batch_size > 0 followed by the "
+        f"explicit tensor shape, making complete shape {_text(full)})"
         if batched
         else f"{len(full)} dimensions (shape {_text(full)})"
     )
     raise ConfigError(
-        f"{start}the model expects {len(tensor.shape)} dimensions (shape {_text(tensor.shape)}) but the model "
-        f"configuration specifies {explained}"
+        f"{start}the model expects {len(tensor.shape)} dimensions (shape {_text(tensor.shape)}) but the "
+        f"model configuration specifies {explained}"
     )
 
 
@@ -261,8 +261,8 @@ def _checked_controls(config: Mapping[str, Any], signature: Signature) -> int:
         return 0
     if sequence.get("state"):
         raise ConfigError(
-            f"model '{config['name']}': sequence_batching.state (implicit state) cannot be served here: Triton "
-            "does not give states to Python-based backends; the C++ backend of a Triton container serves it"
+            f"model '{config['name']}': sequence_batching.state (implicit state) cannot be served here: "
+            "Triton gives no states to Python-based backends; the C++ backend of a Triton container serves it"
         )
     controls = {
         entry["name"]: control
