@@ -50,11 +50,21 @@ def die_with_parent() -> Callable[[], None]:
 
 
 def run_child(
-    argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
 ) -> ChildResult:
     """Run a command to its end, stdout and stderr together, in its own process group.
 
     On ctrl-C or any other exception the whole group is killed before the exception goes on.
+
+    Args:
+        argv: The command; never a shell.
+        env: Its whole environment; ours where left out.
+        cwd: Its working directory; ours where left out.
+        on_line: Is given each line of output, without its end, as it comes.
     """
     process = subprocess.Popen(
         list(argv),
@@ -68,13 +78,21 @@ def run_child(
         start_new_session=True,
         preexec_fn=die_with_parent(),  # noqa: PLW1509 - the function only calls prctl and getppid
     )
+    lines = []
     try:
-        output, _ = process.communicate()
+        for line in process.stdout or ():
+            lines.append(line)
+            if on_line is not None:
+                on_line(line.rstrip("\n"))
+        process.wait()
     except BaseException:
         kill_group(process.pid)
         process.wait()
         raise
-    return ChildResult(argv=tuple(argv), returncode=process.returncode, output=output)
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+    return ChildResult(argv=tuple(argv), returncode=process.returncode, output="".join(lines))
 
 
 def kill_group(pgid: int) -> None:

@@ -1,0 +1,78 @@
+"""The user's own metric, for the original and for the export."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.errors import ExportError, ParityError
+from triton_toolkit.export.samples import check_arrays
+from triton_toolkit.export.source import user_code
+from triton_toolkit.export.trace_files import ProjectFiles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+Predict = Callable[[Arrays], Arrays]
+
+
+def check_accuracy(
+    metric: tuple[str, Callable[..., Any]],
+    predictors: tuple[Predict, Predict],
+    inputs: tuple[TensorSpec, ...],
+    max_absolute_drop: float,
+    files: ProjectFiles,
+) -> dict[str, Any]:
+    """Evaluate the metric with the original and with the export.
+
+    Args:
+        metric: Its name, and the function: ``predict`` -> a number, higher is better.
+        predictors: Original and export.
+        inputs: What ``predict`` takes; any size of a dynamic dimension.
+        max_absolute_drop: Largest loss, in the metric's own unit.
+        files: The project's files, for messages.
+
+    Returns:
+        ``metric``, ``original``, ``exported``, ``drop`` (negative where the export is better).
+
+    Raises:
+        ExportError: The metric raises or gives no finite number.
+        ParityError: The export loses more than allowed.
+    """
+    name, function = metric
+    values = []
+    for which, predict in zip(("the original", "the export"), predictors, strict=True):
+        checked = _checked(predict, inputs)
+        with user_code(f"{name} raised with {which}", files):
+            value = function(checked)
+        values.append(_number(name, value))
+    original, exported = values
+    drop = original - exported
+    if drop > max_absolute_drop:
+        raise ParityError(
+            f"{name} falls from {original:.6g} to {exported:.6g}: a drop of {drop:.6g}, allowed is "
+            f"{max_absolute_drop:g}",
+            hint="raise accuracy.max_absolute_drop only if that loss is acceptable",
+        )
+    return {"metric": name, "original": original, "exported": exported, "drop": drop}
+
+
+def _checked(predict: Predict, inputs: tuple[TensorSpec, ...]) -> Predict:
+    def checked(arrays: Arrays) -> Arrays:
+        check_arrays(arrays, inputs, "what the metric gives to predict")
+        return predict(arrays)
+
+    return checked
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as exc:
+        raise ExportError(f"{name} gives a {type(value).__name__}, not a number") from exc
+    if not math.isfinite(number):
+        raise ExportError(f"{name} gives {number}, not a finite number")
+    return number

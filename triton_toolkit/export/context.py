@@ -1,0 +1,113 @@
+"""What the steps of one export share, and what is handed from the first half to the second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit._progress import Progress
+from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.job import ExportJob
+from triton_toolkit.export.parity import Tolerance
+from triton_toolkit.export.samples import InputMaker, SampleFunction, format_sizes, sizes_of
+from triton_toolkit.export.source import load_callable
+from triton_toolkit.export.trace_files import ProjectFiles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+MODEL_NAME = "model.onnx"
+
+
+@dataclass(slots=True)
+class Context:
+    """One run of the export process."""
+
+    job: ExportJob
+    out: Path
+    progress: Progress
+    files: ProjectFiles
+    notes: list[str] = field(default_factory=list)
+    dependencies: set[str] = field(default_factory=set)
+
+    @property
+    def path(self) -> Path:
+        """Where the model is written."""
+        return self.out / MODEL_NAME
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The job's tolerance as one value."""
+        return Tolerance(absolute=self.job.absolute, relative=self.job.relative)
+
+    def step(self, text: str) -> None:
+        """Tell what is being done now."""
+        self.progress.step(self.job.name or self.job.source, text)
+
+    def note(self, text: str) -> None:
+        """Keep something that the user should know, though nothing failed."""
+        self.notes.append(text)
+        self.progress.note(self.job.name or self.job.source, text)
+
+    def sample_function(self) -> SampleFunction | None:
+        """Load the user's sample function; None where the job has none."""
+        if self.job.sample is None:
+            return None
+        function = load_callable(self.files, self.job.sample)
+        return SampleFunction(self.job.sample, function, self.job.dims, self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A written ``model.onnx`` that is still to be proven.
+
+    Attributes:
+        predict: The original; its second argument begins the message where it fails.
+        inputs: Its inputs, dynamic dimensions by name.
+        outputs: Its outputs as they stand in the file.
+        dims: Ranges of the inputs' dynamic dimensions.
+        maker: Makes inputs at any of their sizes.
+        sources: Node name -> place in the user's code.
+    """
+
+    predict: Callable[[Arrays, str], Arrays]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    dims: dict[str, Dim]
+    maker: InputMaker
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def used_dims(inputs: tuple[TensorSpec, ...], dims: Mapping[str, Dim]) -> dict[str, Dim]:
+    """Return the dimensions that an input has; outputs may name others, whose sizes follow."""
+    used = {name for tensor in inputs for name in tensor.dynamic}
+    return {name: dim for name, dim in dims.items() if name in used}
+
+
+def check_deterministic(
+    predict: Callable[[Arrays, str], Arrays],
+    arrays: Arrays,
+    inputs: tuple[TensorSpec, ...],
+    tolerance: Tolerance,
+) -> None:
+    """Run the same inputs twice.
+
+    Raises:
+        ExportError: It fails, or the outputs differ by more than the tolerance.
+    """
+    doing = f"forward fails at {format_sizes(sizes_of(arrays, inputs))}"
+    first, second = predict(arrays, doing), predict(arrays, doing)
+    for difference in tolerance.compare(second, first):
+        if not difference.ok:
+            raise ExportError(
+                f"the model is not deterministic: on the same inputs output {difference.output!r} "
+                f"{difference.problem}",
+                hint="look for F.dropout without training=self.training, random numbers in forward, or "
+                "state that forward changes",
+            )

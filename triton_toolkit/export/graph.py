@@ -1,0 +1,122 @@
+"""Read and tidy ONNX graphs: tensors, opset and IR version, names of what nodes came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit.core.tensors import DataType, Extent, TensorSpec
+from triton_toolkit.errors import ExportError
+
+if TYPE_CHECKING:
+    import onnx
+
+_STACK_TRACE = "pkg.torch.onnx.stack_trace"
+
+
+def load_graph(path: Path) -> onnx.ModelProto:
+    """Read an ONNX file without its external data.
+
+    Raises:
+        ExportError: Missing, or not an ONNX model.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except FileNotFoundError:
+        raise ExportError(f"{path}: no such file") from None
+    except DecodeError as exc:
+        raise ExportError(f"{path}: not an ONNX file: {exc}") from exc
+    if not model.graph.node and not model.graph.output:
+        raise ExportError(f"{path}: not an ONNX file: it has no graph")
+    return model
+
+
+def graph_inputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """Return the inputs that a caller gives: those with an initializer are left out."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return tuple(_tensor("input", value) for value in model.graph.input if value.name not in weights)
+
+
+def graph_outputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """Return the outputs; a dynamic dimension without a name becomes ``<output>_<axis>``."""
+    return tuple(_tensor("output", value) for value in model.graph.output)
+
+
+def versions_of(model: onnx.ModelProto) -> dict[str, Any]:
+    """Return ``{"opset": {domain: version}, "ir_version": n}``; the default domain is ""."""
+    opset = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
+    return {"opset": opset, "ir_version": model.ir_version}
+
+
+def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """Yield the main graph, the functions, and every graph inside an attribute (If, Loop, Scan)."""
+    todo: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while todo:
+        graph = todo.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                todo += [attribute.g] if attribute.HasField("g") else []
+                todo += attribute.graphs
+
+
+def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor with data: weights, and constants inside attributes."""
+    import onnx
+
+    for graph in all_graphs(model):
+        if isinstance(graph, onnx.GraphProto):
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def unused_inputs(model: onnx.ModelProto) -> list[str]:
+    """Return the inputs that no node reads and no output passes on."""
+    used = {name for graph in all_graphs(model) for node in graph.node for name in node.input}
+    used |= {value.name for value in model.graph.output}
+    return [value.name for value in model.graph.input if value.name not in used]
+
+
+def node_sources(model: onnx.ModelProto) -> dict[str, str]:
+    """Return node name -> the stack trace that the exporter recorded, before it is stripped."""
+    found = {}
+    for node in model.graph.node:
+        for entry in node.metadata_props:
+            if entry.key == _STACK_TRACE:
+                found[node.name] = entry.value
+    return found
+
+
+def _tensor(kind: str, value: onnx.ValueInfoProto) -> TensorSpec:
+    if not value.type.HasField("tensor_type"):
+        raise ExportError(
+            f"{kind} {value.name!r} is a {value.type.WhichOneof('value')}, Triton serves tensors only"
+        )
+    tensor = value.type.tensor_type
+    try:
+        dtype = DataType.from_onnx(tensor.elem_type)
+    except ValueError as exc:
+        raise ExportError(f"{kind} {value.name!r}: {exc}", hint="cast it to a type that Triton has") from exc
+    if not tensor.HasField("shape"):
+        raise ExportError(
+            f"{kind} {value.name!r} has no shape in the file, not even a rank",
+            hint="run onnx.shape_inference on the file, or declare the shape when exporting it",
+        )
+    shape = tuple(_extent(dim, value.name, axis) for axis, dim in enumerate(tensor.shape.dim))
+    return TensorSpec(name=value.name, dtype=dtype, shape=shape)
+
+
+def _extent(dim: onnx.TensorShapeProto.Dimension, name: str, axis: int) -> Extent:
+    if dim.HasField("dim_value") and dim.dim_value > 0:
+        return dim.dim_value
+    return dim.dim_param or f"{name}_{axis}"

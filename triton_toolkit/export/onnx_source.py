@@ -1,0 +1,198 @@
+"""An ONNX file taken as it is: copied with its external data, its tensors read and checked."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit._files import host_errors
+from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.tensors import DataType, TensorSpec
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.clean import check_graph
+from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
+from triton_toolkit.export.graph import all_tensors, graph_inputs, graph_outputs, load_graph, versions_of
+from triton_toolkit.export.job import ExportJob
+from triton_toolkit.export.samples import InputMaker, check_arrays, sizes_of
+from triton_toolkit.export.session import RunFailed, Session
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+_RESERVED = ("model.onnx", "samples.npz", "passport.json")
+
+
+def prepare_onnx(context: Context) -> Candidate:
+    """Copy the file, read its inputs and outputs, and make it its own reference.
+
+    A dynamic dimension without a range takes its only size from the sample.
+
+    Raises:
+        ExportError: The file, its external data, or what the spec declares about it is wrong, or it
+            does not run.
+    """
+    job = context.job
+    context.step("read the ONNX file")
+    context.dependencies.update(copy_onnx(job, context.path))
+    inputs, outputs = described_inputs(job, context.path), described_outputs(job, context.path)
+    dims = used_dims(inputs, job.dims)
+    sample = context.sample_function()
+    if sample is not None and not sample.takes:
+        arrays = sample.call({})
+        check_arrays(arrays, inputs, "the sample")
+        for name, size in sizes_of(arrays, inputs).items():
+            dims.setdefault(name, Dim(name=name, min=size, opt=size, max=size))
+    check_ranges(inputs, dims, job.source)
+    maker = InputMaker(inputs, dims, sample)
+    predict = _reference(Session(context.path), {tensor.name for tensor in outputs})
+    check_deterministic(predict, maker.at(maker.golden_sizes(job.batch_dim)), inputs, context.tolerance)
+    return Candidate(predict=predict, inputs=inputs, outputs=outputs, dims=dims, maker=maker)
+
+
+def _reference(session: Session, outputs: set[str]) -> Callable[[Arrays, str], Arrays]:
+    def predict(arrays: Arrays, doing: str) -> Arrays:
+        try:
+            found = session.predict(arrays)
+            return {name: array for name, array in found.items() if name in outputs}
+        except RunFailed as exc:
+            node = f" in node {exc.node!r} ({exc.operator})" if exc.node else ""
+            raise ExportError(f"{doing}{node}: {exc.reason}") from exc
+
+    return predict
+
+
+def copy_onnx(job: ExportJob, path: Path) -> list[str]:
+    """Copy ``job.source`` to ``path`` and its external data beside it, bytes unchanged.
+
+    Returns:
+        The files that were copied, relative to the project's root (with ``..`` where outside of it).
+
+    Raises:
+        ExportError: Missing, not ONNX, too new for the release, or external data that is missing or
+            lies outside the model's folder.
+    """
+    source = job.root / job.source
+    model = load_graph(source)
+    _check_versions(versions_of(model), job)
+    names = sorted({_location(tensor.external_data, source) for tensor in all_tensors(model)} - {""})
+    with host_errors(f"write {path.parent}"):
+        shutil.copyfile(source, path)
+        for name in names:
+            target = path.parent / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source.parent / name, target)
+    check_graph(path)
+    return [os.path.relpath(source.parent / name, job.root) for name in (source.name, *names)]
+
+
+def _location(entries: object, source: Path) -> str:
+    """Return a tensor's external file, checked; "" for one that is stored in the model."""
+    found = {entry.key: entry.value for entry in entries}  # type: ignore[attr-defined]
+    name = str(found.get("location", ""))
+    if not name:
+        return ""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or name in _RESERVED:
+        raise ExportError(
+            f"{source}: its external data {name!r} cannot be taken along",
+            hint="save the model with external data in its own folder, under another name",
+        )
+    if not (source.parent / name).is_file():
+        raise ExportError(
+            f"{source}: its external data {name!r} is missing", hint="it belongs beside the .onnx file"
+        )
+    return name
+
+
+def _check_versions(versions: dict[str, object], job: ExportJob) -> None:
+    opset = versions["opset"].get("", 0)  # type: ignore[attr-defined]
+    if opset > job.opset:
+        raise ExportError(
+            f"{job.source} has opset {opset}, the release runs at most {job.opset}",
+            hint="export it with an older opset, or set a newer release in tt.yaml",
+        )
+    if versions["ir_version"] > job.ir_version:  # type: ignore[operator]
+        raise ExportError(
+            f"{job.source} has ONNX IR version {versions['ir_version']}, the release reads at most "
+            f"{job.ir_version}",
+            hint="save it with an older IR version, or set a newer release in tt.yaml",
+        )
+
+
+def described_inputs(job: ExportJob, path: Path) -> tuple[TensorSpec, ...]:
+    """Return the inputs: as the file has them, with the names of dimensions that the spec gives.
+
+    Raises:
+        ExportError: Declared inputs contradict the file.
+    """
+    return _described(graph_inputs(load_graph(path)), {t.name: t for t in job.inputs}, "input", job.source)
+
+
+def described_outputs(job: ExportJob, path: Path) -> tuple[TensorSpec, ...]:
+    """Return the outputs likewise; a declared output without shape or dtype takes the file's."""
+    written = graph_outputs(load_graph(path))
+    by_name = {tensor.name: tensor for tensor in written}
+    declared = {}
+    for name, (dtype, shape) in job.outputs.items():
+        base = by_name.get(name)
+        declared[name] = TensorSpec(
+            name=name,
+            dtype=DataType.parse(dtype) if dtype else base.dtype if base else DataType.FP32,
+            shape=tuple(shape) if shape is not None else base.shape if base else (),
+        )
+    return _described(written, declared, "output", job.source)
+
+
+def _described(
+    written: tuple[TensorSpec, ...], declared: Mapping[str, TensorSpec], kind: str, source: str
+) -> tuple[TensorSpec, ...]:
+    names = [tensor.name for tensor in written]
+    for name in declared:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise ExportError(
+                f"{source} has no {kind} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+                hint=f"{kind}s of the file: {', '.join(names)}",
+            )
+    if declared and kind == "input":
+        for name in names:
+            if name not in declared:
+                raise ExportError(f"{source} has an input {name!r} that the spec does not declare")
+    kept = [tensor for tensor in written if not declared or tensor.name in declared]
+    return tuple(_merge(tensor, declared.get(tensor.name, tensor), kind, source) for tensor in kept)
+
+
+def _merge(written: TensorSpec, declared: TensorSpec, kind: str, source: str) -> TensorSpec:
+    fits = written.dtype is declared.dtype and len(written.shape) == len(declared.shape)
+    # A size may be declared where the file leaves it open, never a name where the file fixes it.
+    fits = fits and all(
+        got == want or isinstance(got, str) for got, want in zip(written.shape, declared.shape, strict=True)
+    )
+    if not fits:
+        raise ExportError(
+            f"{source}: {kind} {written.name!r} is {written.dtype.spec} {list(written.shape)}, the spec says "
+            f"{declared.dtype.spec} {list(declared.shape)}",
+            hint="a dimension that the file fixes cannot be declared dynamic",
+        )
+    return declared
+
+
+def check_ranges(inputs: tuple[TensorSpec, ...], dims: Mapping[str, Dim], source: str) -> None:
+    """Check that every dynamic dimension of the inputs has a range.
+
+    Raises:
+        ExportError: One has none; says what to add to the spec.
+    """
+    for tensor in inputs:
+        for name in tensor.dynamic:
+            if name not in dims:
+                raise ExportError(
+                    f"{source}: dimension {name!r} of input {tensor.name!r} is dynamic and has no range",
+                    hint=f"add dims: {{{name}: [1, 8, 32]}} to the model (min, opt, max), or give a sample",
+                )

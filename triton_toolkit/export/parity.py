@@ -1,0 +1,151 @@
+"""The proof: the export computes what the original computes, at every declared size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit.core.compare import Difference, compare_outputs
+from triton_toolkit.core.dims import Sizes
+from triton_toolkit.errors import ExportError, ParityError
+from triton_toolkit.export.samples import format_sizes
+from triton_toolkit.export.session import RunFailed, Session
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """|a - b| <= absolute + relative * |b|, b being the original's value."""
+
+    absolute: float
+    relative: float
+
+    def compare(self, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Difference]:
+        """Compare outputs by the rule that all stages share."""
+        return compare_outputs(actual, expected, absolute=self.absolute, relative=self.relative)
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was found at each combination of sizes."""
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    shapes: list[tuple[Sizes, Shapes]] = field(default_factory=list)
+    nan_outputs: set[str] = field(default_factory=set)
+
+
+def prove(
+    expected: Callable[[Arrays, str], Arrays],
+    session: Session,
+    cases: Sequence[tuple[Sizes, Callable[[], Arrays]]],
+    tolerance: Tolerance,
+    sources: Mapping[str, str],
+) -> Proof:
+    """Run original and export on every case and compare.
+
+    Every case is run even after a failure, because which sizes fail tells which dimension is to blame.
+
+    Args:
+        expected: The original; its second argument begins the message where forward raises.
+        session: The export.
+        cases: Sizes, and what makes the inputs of those sizes.
+        tolerance: How far outputs may lie apart.
+        sources: Node name -> place in the user's code.
+
+    Raises:
+        ExportError: The original itself fails at some of the sizes.
+        ParityError: The export fails or differs; names sizes, outputs, figures and tolerance.
+    """
+    proof, right = Proof(), []
+    broken: list[tuple[Sizes, ExportError]] = []
+    wrong: list[tuple[Sizes, str]] = []
+    for sizes, make in cases:
+        inputs = make()
+        try:
+            wanted = expected(inputs, f"forward fails at {format_sizes(sizes)}")
+        except ExportError as exc:
+            broken.append((sizes, exc))
+            continue
+        problem = _case(proof, session, sizes, (inputs, wanted), tolerance, sources)
+        if problem:
+            wrong.append((sizes, problem))
+        else:
+            right.append(sizes)
+    if broken:
+        failed = [sizes for sizes, _ in broken]
+        raise explain_sizes(broken[0][1], failed, [sizes for sizes, _ in cases if sizes not in failed])
+    if wrong:
+        sizes, problem = wrong[0]
+        error = ParityError(f"at {format_sizes(sizes)} {problem}")
+        raise explain_sizes(error, [failed for failed, _ in wrong], right)
+    return proof
+
+
+def _case(
+    proof: Proof,
+    session: Session,
+    sizes: Sizes,
+    arrays: tuple[Arrays, Arrays],
+    tolerance: Tolerance,
+    sources: Mapping[str, str],
+) -> str:
+    """Record one case; return what is wrong with it, or nothing."""
+    import numpy as np
+
+    inputs, wanted = arrays
+    try:
+        got = session.predict(inputs)
+    except RunFailed as exc:
+        return _node_failure(exc, sources)
+    differences = tolerance.compare(got, wanted)
+    proof.entries.append({"sizes": dict(sizes), "outputs": [d.as_dict() for d in differences]})
+    proof.shapes.append((dict(sizes), {name: array.shape for name, array in wanted.items()}))
+    proof.nan_outputs |= {
+        name
+        for name, array in wanted.items()
+        if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any()
+    }
+    bad = [f"output {d.output!r} {d.problem}" for d in differences if not d.ok]
+    return "the export differs from the model: " + "; ".join(bad) if bad else ""
+
+
+def _node_failure(exc: RunFailed, sources: Mapping[str, str]) -> str:
+    if not exc.node:
+        return f"ONNX Runtime fails: {exc.reason}"
+    place = sources.get(exc.node)
+    made = f", made from {place}" if place else ""
+    return f"ONNX Runtime fails in node {exc.node!r} ({exc.operator}{made}): {exc.reason}"
+
+
+def explain_sizes(error: ExportError, failed: Sequence[Sizes], right: Sequence[Sizes]) -> ExportError:
+    """Return the error with the sizes that fail, those that are right, and the dimension to blame.
+
+    Args:
+        error: What happened at the first of the failed sizes.
+        failed: Combinations of sizes that fail, at least one.
+        right: Combinations that do not; without any the error is returned as it is.
+    """
+    if not right:
+        return error
+    blamed = blame(failed, right)
+    who = " and ".join(repr(name) for name in blamed) or "a combination of dimensions"
+    bad, good = ("; ".join(format_sizes(sizes) for sizes in group) for group in (failed, right))
+    return type(error)(
+        f"{error.message}. {who} {'are' if len(blamed) > 1 else 'is'} declared dynamic, but "
+        f"fails at {bad} and is right at {good}",
+        hint="look for a number where forward needs x.shape[...] or -1, for a branch on a size, or narrow "
+        "the range in dims",
+        detail=error.detail,
+    )
+
+
+def blame(failed: Sequence[Sizes], right: Sequence[Sizes]) -> list[str]:
+    """Return the dimensions that alone turn a right combination of sizes into a failing one."""
+    differing = [{name for name in a if a[name] != b[name]} for a in failed for b in right]
+    return [name for name in failed[0] if {name} in differing] if failed else []

@@ -1,0 +1,108 @@
+"""The second half of an export: everything that is proven about the written file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit.core.dims import Sizes, proof_sizes
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.accuracy import check_accuracy
+from triton_toolkit.export.context import Candidate, Context
+from triton_toolkit.export.graph import load_graph, unused_inputs, versions_of
+from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
+from triton_toolkit.export.job import ExportReport
+from triton_toolkit.export.parity import Proof, prove
+from triton_toolkit.export.session import Session
+from triton_toolkit.export.shapes import settle_outputs
+from triton_toolkit.export.source import load_callable
+from triton_toolkit.export.trace_files import native_readers
+from triton_toolkit.repository.passport import Samples, write_samples
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+
+def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
+    """Compare, check the batching, measure the accuracy, and write the golden samples.
+
+    Raises:
+        ExportError: The model fails at a size, or its outputs are not the declared ones.
+        ParityError: The export differs, cannot be batched, or loses accuracy.
+    """
+    session = Session(context.path)
+    golden = candidate.maker.golden_sizes(context.job.batch_dim)
+    proof = _compare(context, candidate, session, golden)
+    outputs = settle_outputs(candidate.outputs, context.job, proof.shapes)
+    _check_rows(context, candidate)
+    accuracy = _accuracy(context, candidate, session)
+    _write_golden(context, candidate, golden)
+    model = load_graph(context.path)
+    for name in unused_inputs(model):
+        context.note(f"input {name!r} has no effect on any output")
+    for package in native_readers():
+        context.note(f"{package} reads files unseen by tt; list them under hashed so that a change rebuilds")
+    return ExportReport(
+        inputs=candidate.inputs,
+        outputs=outputs,
+        dims=candidate.dims,
+        onnx=versions_of(model),
+        parity=proof.entries,
+        accuracy=accuracy,
+        notes=tuple(context.notes),
+    )
+
+
+def _compare(context: Context, candidate: Candidate, session: Session, golden: Sizes) -> Proof:
+    combinations = list(proof_sizes(candidate.dims))
+    if golden not in combinations:
+        combinations.append(golden)
+    context.step(f"compare with the original at {len(combinations)} combination(s) of sizes")
+    cases = [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
+    proof = prove(candidate.predict, session, cases, context.tolerance, candidate.sources)
+    for name in sorted(proof.nan_outputs):
+        if candidate.maker.from_user:
+            raise ExportError(
+                f"output {name!r} holds NaN for the sample inputs",
+                hint="a served NaN helps nobody: check the sample, or the division or logarithm in forward",
+            )
+        context.note(f"output {name!r} holds NaN for random inputs; a sample function gives a better proof")
+    return proof
+
+
+def _check_rows(context: Context, candidate: Candidate) -> None:
+    batch_dim = context.job.batch_dim
+    if batch_dim is None:
+        return
+    batch = candidate.dims[batch_dim]
+    opt = {name: dim.opt for name, dim in candidate.dims.items()}
+    sizes = independence_sizes(opt, batch)
+    if sizes is None:
+        return
+    context.step("check that rows of a batch do not depend on each other")
+    inputs = distinct_rows(candidate.maker.at(sizes), candidate.inputs)
+    predict: Callable[[Arrays], Arrays] = partial(_predict_rows, candidate)
+    check_independence(predict, inputs, sizes, batch, context.tolerance)
+
+
+def _predict_rows(candidate: Candidate, arrays: Arrays) -> Arrays:
+    return candidate.predict(arrays, "forward fails on single rows of a batch")
+
+
+def _accuracy(context: Context, candidate: Candidate, session: Session) -> dict[str, Any]:
+    job = context.job
+    if job.metric is None:
+        return {}
+    context.step(f"measure {job.metric}")
+    predictors = (lambda arrays: candidate.predict(arrays, "forward fails"), session.predict)
+    metric = (job.metric, load_callable(context.files, job.metric))
+    return check_accuracy(metric, predictors, candidate.inputs, job.max_absolute_drop, context.files)
+
+
+def _write_golden(context: Context, candidate: Candidate, sizes: Sizes) -> None:
+    inputs = candidate.maker.at(sizes)
+    outputs = candidate.predict(inputs, "forward fails")
+    write_samples(context.out, Samples(inputs, outputs))

@@ -1,0 +1,101 @@
+"""Run an ONNX file with ONNX Runtime on the CPU, with named arrays in and out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit._optional import require
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.source import reason
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+_NODE = re.compile(r"running (\S+) node\. Name:'([^']*)' Status Message: (.*)", re.DOTALL)
+_SOURCE_FILE = re.compile(r"\S*/onnxruntime/core/\S+ ")
+
+
+class RunFailed(Exception):  # noqa: N818 - internal: always turned into an ExportError by the caller
+    """ONNX Runtime gave up on a run.
+
+    Attributes:
+        node: Name of the node that failed, empty where the runtime names none.
+        operator: Its operator type.
+        reason: The runtime's own words, without its source locations.
+    """
+
+    def __init__(self, node: str, operator: str, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+        self.operator = operator
+        self.reason = reason
+
+
+class Session:
+    """An ONNX file loaded by ONNX Runtime with its default graph optimisations, as it is served."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the file.
+
+        Raises:
+            ExportError: ONNX Runtime refuses it.
+            MissingDependencyError: onnxruntime is not installed.
+        """
+        ort = require("onnxruntime", extra="cpu", purpose="prove an exported model")
+        options = ort.SessionOptions()
+        options.log_severity_level = 3  # errors only; warnings are about graph rewrites
+        try:
+            self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as exc:
+            raise ExportError(
+                f"ONNX Runtime {ort.__version__} refuses {path.name}: {_plain(reason(exc))}"
+            ) from exc
+        self._strings = {i.name for i in self._session.get_inputs() if i.type == "tensor(string)"}
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def predict(self, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+        """Run it once; BYTES arrays hold bytes on both sides.
+
+        Raises:
+            RunFailed: ONNX Runtime reports an error, as for a shape that a node cannot take.
+        """
+        feeds = {n: _decode(array) if n in self._strings else array for n, array in arrays.items()}
+        try:
+            values = self._session.run(None, feeds)
+        except Exception as exc:
+            raise _failure(exc) from exc
+        return {name: _encode(value) for name, value in zip(self._outputs, values, strict=True)}
+
+
+def _failure(exc: Exception) -> RunFailed:
+    if match := _NODE.search(str(exc)):
+        return RunFailed(match[2], match[1], _plain(match[3]))
+    return RunFailed("", "", _plain(reason(exc)))
+
+
+def _plain(text: str) -> str:
+    """Leave out the places in the runtime's own source."""
+    return " ".join(_SOURCE_FILE.sub("", text).split())
+
+
+def _decode(array: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    result = np.empty(array.size, dtype=object)
+    result[:] = [item.decode() if isinstance(item, bytes) else item for item in array.ravel()]
+    return result.reshape(array.shape)
+
+
+def _encode(value: NDArray[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    if value.dtype != object:
+        return value
+    result = np.empty(value.size, dtype=object)
+    result[:] = [item.encode() if isinstance(item, str) else item for item in value.ravel()]
+    return result.reshape(value.shape)

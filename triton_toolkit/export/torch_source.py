@@ -1,0 +1,82 @@
+"""A PyTorch model becomes a candidate: loaded, tried, and exported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit._optional import require
+from triton_toolkit.core.dims import example_sizes, proof_sizes
+from triton_toolkit.core.tensors import DataType
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
+from triton_toolkit.export.graph import graph_outputs, load_graph
+from triton_toolkit.export.original import Original
+from triton_toolkit.export.parity import explain_sizes
+from triton_toolkit.export.samples import InputMaker
+from triton_toolkit.export.source import load_module
+from triton_toolkit.export.torch_onnx import export_torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+
+def prepare_torch(context: Context) -> Candidate:
+    """Load the module, run it once, export it.
+
+    Raises:
+        ExportError: Loading, the first forward, or the exporter failed.
+        MissingDependencyError: torch or onnxscript is not installed.
+    """
+    for package in ("torch", "onnxscript"):
+        require(package, extra="torch", purpose="export a PyTorch model")
+    job = context.job
+    for tensor in job.inputs:
+        if tensor.dtype is DataType.BYTES:
+            raise ExportError(
+                f"input {tensor.name!r} is bytes, which PyTorch has no tensors of",
+                hint="put a model of kind python before it, joined by an ensemble",
+            )
+    context.step("load the model")
+    module = load_module(context.files, job.source)
+    dims = used_dims(job.inputs, job.dims)
+    maker = InputMaker(job.inputs, dims, context.sample_function())
+    original = Original(module, [tensor.name for tensor in job.inputs], list(job.outputs), context.files)
+    example = maker.at(example_sizes(dims))
+    _try_forward(context, original, maker, example)
+    context.step("export to ONNX")
+    sources = export_torch(replace(job, dims=dims), original, example, context.path, context.files)
+    return Candidate(
+        predict=original.predict,
+        inputs=job.inputs,
+        outputs=graph_outputs(load_graph(context.path)),
+        dims=dims,
+        maker=maker,
+        sources=sources,
+    )
+
+
+def _try_forward(context: Context, original: Original, maker: InputMaker, example: Arrays) -> None:
+    """Run forward before the exporter does: its errors are the user's own, not the exporter's.
+
+    Where it fails at the example's sizes, all other sizes are tried too, to tell a model that is
+    broken from one that works at some sizes only.
+    """
+    job = context.job
+    try:
+        check_deterministic(original.predict, example, job.inputs, context.tolerance)
+    except ExportError as exc:
+        failed, right = [], []
+        dims = used_dims(job.inputs, job.dims)
+        for sizes in proof_sizes(dims):
+            try:
+                original.predict(maker.at(sizes))
+            except ExportError:
+                failed.append(sizes)
+            else:
+                right.append(sizes)
+        if example_sizes(dims) not in failed:
+            failed.insert(0, example_sizes(dims))
+        raise explain_sizes(exc, failed, right) from exc

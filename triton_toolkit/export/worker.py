@@ -1,0 +1,120 @@
+"""The child side: ``python -m triton_toolkit.export.worker JOB.json OUT_DIR``.
+
+Prints progress as marked lines, writes ``report.json`` beside the job file and the model into
+OUT_DIR. An expected failure is written there too, with the exit code of its class; anything else
+is a bug and leaves a traceback and no report.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+from triton_toolkit._files import write_json
+from triton_toolkit._progress import Progress
+from triton_toolkit.errors import EXIT_OK, EXIT_USAGE, ExportError, TritonToolkitError
+from triton_toolkit.export.context import Context
+from triton_toolkit.export.job import ExportJob, ExportReport
+from triton_toolkit.export.samples import InputMaker
+from triton_toolkit.export.trace_files import FileTrace, ProjectFiles
+from triton_toolkit.repository.passport import Samples, write_samples
+
+MARK = "\x1ftt "
+"""Begins a line of progress; the unit separator does not occur in what people print."""
+
+REPORT_NAME = "report.json"
+_TOOLS = ("torch", "onnxscript", "onnx", "onnxruntime", "numpy")
+
+
+def perform(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
+    """Do the job in this process; ``out`` must exist and be empty.
+
+    Raises:
+        ExportError: The user's code, the exporter or the file is at fault.
+        ParityError: The export is not what the original is, or cannot be batched.
+        MissingDependencyError: A package of the extras torch or cpu is not installed.
+    """
+    files = ProjectFiles(job.root, [*job.ignored, str(out.resolve())])
+    context = Context(job, out, progress, files)
+    trace = FileTrace(files)
+    with trace.active():
+        report = _perform(context)
+    versions = {"python": platform.python_version(), **_versions()}
+    dependencies = sorted({*trace.dependencies(), *context.dependencies})
+    return replace(report, dependencies=dependencies, tools=versions, notes=tuple(context.notes))
+
+
+def _perform(context: Context) -> ExportReport:
+    from triton_toolkit.export.onnx_source import prepare_onnx
+    from triton_toolkit.export.proof import prove_candidate
+    from triton_toolkit.export.torch_source import prepare_torch
+
+    match context.job.kind:
+        case "sample":
+            return _make_sample(context)
+        case "torch":
+            return prove_candidate(context, prepare_torch(context))
+        case "onnx":
+            return prove_candidate(context, prepare_onnx(context))
+
+
+def _make_sample(context: Context) -> ExportReport:
+    """Write only the golden inputs: the user's sample, or random arrays without one."""
+    job = context.job
+    context.step("make the sample")
+    function = context.sample_function()
+    if job.inputs:
+        maker = InputMaker(job.inputs, job.dims, function)
+        arrays = maker.at(maker.golden_sizes(job.batch_dim))
+    elif function is None:
+        raise ExportError("there are no declared inputs and no sample to make golden inputs from")
+    else:
+        arrays = function.call({name: dim.opt for name, dim in job.dims.items()})
+    write_samples(context.out, Samples(arrays, {}))
+    return ExportReport(inputs=job.inputs, dims=dict(job.dims))
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the tools that are loaded: those are the ones that mattered."""
+    return {name: metadata.version(name) for name in _TOOLS if name in sys.modules}
+
+
+class _Lines:
+    """Progress as marked lines on stdout, which the parent takes out of the log."""
+
+    def step(self, subject: str, text: str) -> None:
+        self._line("step", subject, text)
+
+    def note(self, subject: str, text: str) -> None:
+        self._line("note", subject, text)
+
+    def _line(self, kind: str, subject: str, text: str) -> None:
+        sys.stdout.write(f"{MARK}{json.dumps([kind, subject, text])}\n")
+        sys.stdout.flush()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one job file; returns the exit code."""
+    if len(arguments) != 2:
+        sys.stderr.write("usage: python -m triton_toolkit.export.worker JOB.json OUT_DIR\n")
+        return EXIT_USAGE
+    job_path, out = Path(arguments[0]), Path(arguments[1])
+    job = ExportJob.from_json(job_path.read_text(encoding="utf-8"))
+    out.mkdir(parents=True, exist_ok=True)
+    report_path = job_path.with_name(REPORT_NAME)
+    try:
+        report = perform(job, out, _Lines())
+    except TritonToolkitError as exc:
+        write_json(report_path, {"error": exc.as_dict()})
+        return exc.exit_code
+    write_json(report_path, {"report": report.as_dict()})
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
