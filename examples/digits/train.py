@@ -25,10 +25,12 @@ def train() -> DigitsNetwork:
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     for _ in range(EPOCHS):
-        for rows in torch.randperm(len(images)).split(BATCH):
+        order = torch.randperm(len(images))
+        for start in range(0, len(images), BATCH):
+            rows = order[start : start + BATCH]
             loss = nn.functional.cross_entropy(network(images[rows]), labels[rows])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         schedule.step()
     return network.eval()

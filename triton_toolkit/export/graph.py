@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,13 @@ def versions_of(model: onnx.ModelProto) -> dict[str, Any]:
 
 def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
     """Yield the main graph, the functions, and every graph inside an attribute (If, Loop, Scan)."""
-    todo: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    return _with_nested([model.graph, *model.functions])
+
+
+def _with_nested(
+    graphs: list[onnx.GraphProto | onnx.FunctionProto],
+) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    todo = list(graphs)
     while todo:
         graph = todo.pop()
         yield graph
@@ -78,6 +85,38 @@ def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 if attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
+
+
+def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
+    """Rename inputs, outputs or inner values, in place, wherever they are used.
+
+    A value that has one of the new names already gets another one: the exporter names inner values
+    after operations, so an output that the user calls ``embedding`` may meet one.
+    """
+    import onnx
+
+    graphs = [graph for graph in _with_nested([model.graph]) if isinstance(graph, onnx.GraphProto)]
+    taken = {name for graph in graphs for name in _value_names(graph)}
+    renamed = dict(names)
+    for name in names.values():
+        if name in taken and name not in names:
+            renamed[name] = next(new for n in count(1) if (new := f"{name}_{n}") not in taken)
+            taken.add(renamed[name])
+    for graph in graphs:
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            value.name = renamed.get(value.name, value.name)
+        for weight in graph.initializer:
+            weight.name = renamed.get(weight.name, weight.name)
+        for node in graph.node:
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+
+
+def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (value.name for value in graph.input)
+    yield from (weight.name for weight in graph.initializer)
+    for node in graph.node:
+        yield from node.output
 
 
 def unused_inputs(model: onnx.ModelProto) -> list[str]:

@@ -15,7 +15,7 @@ from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.clean import lower_ir_version, strip_traces, write_graph
-from triton_toolkit.export.graph import graph_inputs, load_graph, node_sources, versions_of
+from triton_toolkit.export.graph import graph_inputs, load_graph, node_sources, rename_values, versions_of
 from triton_toolkit.export.job import ExportJob
 from triton_toolkit.export.original import Original
 from triton_toolkit.export.source import reason
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 HIGHEST_OPSET = 21
 """Newest opset that is written, whatever the release could run: 22 and later bring single operators
 (Attention) that runtimes replaced several times since, and nothing that older ones cannot express."""
+
+_PLACEHOLDER = "tt:{}:{}"
+"""Names during the export, which no inner value can have; see ``graph.rename_values``."""
 
 _NO_FUNCTION = re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'")
 _CALL_SITE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -63,6 +66,9 @@ def export_torch(
     sources = {name: _call_site(text, files) for name, text in node_sources(model).items()}
     _check_opset(model, job.opset)
     strip_traces(model)
+    names = {_PLACEHOLDER.format("input", n): tensor.name for n, tensor in enumerate(job.inputs)}
+    names |= {_PLACEHOLDER.format("output", n): name for n, name in enumerate(original.outputs)}
+    rename_values(model, names)
     lower_ir_version(model, job.ir_version)
     _name_single_sizes(model, job)
     _check_inputs(graph_inputs(model), job.inputs)
@@ -84,8 +90,8 @@ def _run_exporter(
             program = torch.onnx.export(
                 original.adapter,
                 tensors,
-                input_names=[tensor.name for tensor in job.inputs],
-                output_names=list(original.outputs),
+                input_names=[_PLACEHOLDER.format("input", n) for n in range(len(job.inputs))],
+                output_names=[_PLACEHOLDER.format("output", n) for n in range(len(original.outputs))],
                 opset_version=min(job.opset, HIGHEST_OPSET),
                 dynamic_shapes=(shapes,),
                 dynamo=True,
