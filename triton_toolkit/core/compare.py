@@ -90,7 +90,7 @@ def _compare_floats(
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         error = np.where(same, 0.0, np.abs(a - b))
         error = np.where(np.isnan(error), np.inf, error)
-        share = np.where(b != 0, error / np.abs(b), 0.0)
+        share = np.where(same | (b == 0), 0.0, error / np.abs(b))
         share = np.where(np.isnan(share), np.inf, share)
     close = same | np.isclose(a, b, rtol=relative, atol=absolute)
     max_absolute, max_relative = _max(error), _max(share)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from triton_toolkit.core.units import parse_seconds
 from triton_toolkit.errors import UsageError
 
-_TERM = re.compile(r"\s*([a-z][a-z0-9_.]*)\s*(<=|>=|<|>|=|==)\s*(\S.*?)\s*")
+_TERM = re.compile(r"\s*([a-z][a-z0-9_.]*)\s*(<=|>=|==|<|>|=)\s*(\S.*?)\s*")
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 _SERVER_MEANS = ("queue_mean", "compute_input_mean", "compute_infer_mean", "compute_output_mean")
 _KNOWN = (
