@@ -38,6 +38,7 @@ class ExportJob:
         metric: ``module:callable`` taking ``predict``; None without.
         max_absolute_drop: Largest loss of the metric against the original.
         name: Model name, for messages.
+        hashed: Files that the build watches anyway, from the spec.
         ignored: Folders below ``root`` that are outputs of a build, never inputs.
         external_data_bytes: Weights larger than this in total are stored beside the model.
     """
@@ -57,6 +58,7 @@ class ExportJob:
     metric: str | None = None
     max_absolute_drop: float = 0.0
     name: str = ""
+    hashed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     external_data_bytes: int = EXTERNAL_DATA_BYTES
 
@@ -79,7 +81,7 @@ class ExportJob:
         value["inputs"] = tuple(TensorSpec.from_dict(item) for item in value["inputs"])
         value["outputs"] = {name: (dtype, shape) for name, (dtype, shape) in value["outputs"].items()}
         value["dims"] = _dims_from_json(value["dims"])
-        value["ignored"] = tuple(value["ignored"])
+        value["hashed"], value["ignored"] = tuple(value["hashed"]), tuple(value["ignored"])
         return cls(**value)
 
 
