@@ -1,0 +1,359 @@
+"""`tt probe` against the real server: models whose behaviour is known, good and bad."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from triton_toolkit.cli import cli
+from triton_toolkit.repository.passport import Passport, Samples, write_passport, write_samples
+from triton_toolkit.server.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.server
+
+_MODEL = """
+import json
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        config = json.loads(args["model_config"])
+        self.behaviour = config["parameters"]["behaviour"]["string_value"]
+        self.calls = 0
+        if self.behaviour == "unloadable":
+            raise ValueError("this model does not load")
+
+    def execute(self, requests):
+        if self.behaviour in ("steady", "mixed"):
+            time.sleep(0.005)
+        if self.behaviour == "late":
+            time.sleep(1.0)
+        inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        outputs = [self.answer(x) for x in inputs]
+        if self.behaviour == "mixed":
+            outputs = outputs[1:] + outputs[:1]  # each request gets its neighbour's answer
+        return [self.response(y) for y in outputs]
+
+    def answer(self, x):
+        y = x * 2
+        if self.behaviour == "nan":
+            y.flat[0] = np.nan
+        if self.behaviour == "random":
+            y = np.random.random_sample(x.shape).astype(np.float32)
+        return y
+
+    def response(self, y):
+        self.calls += 1
+        if self.behaviour == "flaky" and self.calls % 10 == 0:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("every tenth fails"))
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", y)])
+"""
+
+_TEXT_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            ids = pb_utils.get_input_tensor_by_name(request, "ids").as_numpy()
+            text = pb_utils.get_input_tensor_by_name(request, "text").as_numpy()
+            lengths = np.array([[len(row[0])] for row in text], np.int64) + ids.sum(axis=1, keepdims=True)
+            tensors = [pb_utils.Tensor("length", lengths), pb_utils.Tensor("echo", text)]
+            responses.append(pb_utils.InferenceResponse(tensors))
+        return responses
+"""
+
+_CONFIG = """
+backend: "python"
+max_batch_size: {size}
+input {{ name: "x" data_type: TYPE_FP32 dims: [ 4 ] }}
+output {{ name: "y" data_type: TYPE_FP32 dims: [ 4 ] }}
+parameters {{ key: "behaviour" value {{ string_value: "{behaviour}" }} }}
+{more}
+"""
+
+_TEXT_CONFIG = """
+backend: "python"
+max_batch_size: 4
+input { name: "ids" data_type: TYPE_INT64 dims: [ -1 ] }
+input { name: "text" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "length" data_type: TYPE_INT64 dims: [ 1 ] }
+output { name: "echo" data_type: TYPE_STRING dims: [ 1 ] }
+"""
+
+_ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 8
+input { name: "x" data_type: TYPE_FP32 dims: [ 4 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ 4 ] }
+ensemble_scheduling {
+  step { model_name: "steady" model_version: -1
+         input_map { key: "x" value: "x" } output_map { key: "y" value: "middle" } }
+  step { model_name: "random" model_version: -1
+         input_map { key: "x" value: "middle" } output_map { key: "y" value: "y" } }
+}
+"""
+
+_DYNAMIC = "dynamic_batching { }"
+_BEHAVIOURS = {
+    "steady": (8, _DYNAMIC),
+    "mixed": (8, _DYNAMIC),
+    "random": (8, ""),
+    "nan": (0, ""),
+    "flaky": (0, ""),
+    "late": (0, ""),
+    "unloadable": (0, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def server(
+    embedded_server: Callable[..., EmbeddedServer], tmp_path_factory: pytest.TempPathFactory
+) -> EmbeddedServer:
+    repository = tmp_path_factory.mktemp("probe") / "repository"
+    for name, (size, more) in _BEHAVIOURS.items():
+        _write_model(repository / name, _CONFIG.format(size=size, behaviour=name, more=more), _MODEL)
+    _write_model(repository / "text", _TEXT_CONFIG, _TEXT_MODEL)
+    (repository / "pipeline" / "1").mkdir(parents=True)
+    (repository / "pipeline" / "config.pbtxt").write_text(_ENSEMBLE)
+    return embedded_server(repository)
+
+
+def _write_model(folder: Path, config: str, code: str) -> None:
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(config)
+    (folder / "1" / "model.py").write_text(code)
+
+
+@pytest.fixture(autouse=True)
+def no_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def probe(server: EmbeddedServer, model: str, *options: str, http: bool = False) -> Result:
+    """Run `tt probe` with short steps; further options win."""
+    url = server.http_url if http else server.grpc_url
+    short = ["--url", url, "--duration", "0.4s", "--warmup", "0.1s", "--concurrency", "1"]
+    return CliRunner().invoke(cli, ["probe", model, *short, *options])
+
+
+def report(server: EmbeddedServer, model: str, *options: str, code: int = 0, http: bool = False) -> Any:
+    result = probe(server, model, *options, "--json", http=http)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def write_sample(folder: Path, y: np.ndarray[Any, Any], tolerance: float = 1e-6) -> Path:
+    """Write a version folder whose golden input is 2 rows of ones."""
+    folder.mkdir(parents=True)
+    write_samples(folder, Samples({"x": np.ones((2, 4), np.float32)}, {"y": y}))
+    passport = Passport(
+        model="steady", kind="python", variant="", backend="python", created="", tools={}, key={},
+        tolerance={"absolute": tolerance, "relative": 0.0},
+    )  # fmt: skip
+    write_passport(folder, passport)
+    return folder
+
+
+class TestFigures:
+    @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
+    def test_latency_is_at_least_the_service_time(self, server: EmbeddedServer, http: bool) -> None:
+        found = report(server, "steady", http=http)
+        run = found["runs"][0]
+        assert found["verdict"] == "pass"
+        assert run["schedule"]["concurrency"] == 1
+        assert 5.0 <= run["latency_ms"]["p50"]["value"] <= run["latency_ms"]["p99"]["value"]
+        assert run["server_us"]["compute_infer"] >= 5000
+        assert run["samples"] * 0.005 <= run["measured_s"] + 0.005 * 2
+        assert run["batch_sizes"].keys() == {"1"}
+        assert "one request in flight" in run["why_not_larger"]
+
+    @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
+    def test_batches_that_the_server_formed_show_at_concurrency_8(
+        self, server: EmbeddedServer, http: bool
+    ) -> None:
+        found = report(server, "steady", "--concurrency", "1,8", http=http)
+        one, eight = found["runs"]
+        assert max(map(int, eight["batch_sizes"])) >= 2
+        assert eight["throughput_per_s"] > one["throughput_per_s"]
+        assert eight["server_us"]["queue"] > one["server_us"]["queue"]
+        assert eight["answers"]["wrong"] == 0
+
+    def test_batch_size_counts_rows(self, server: EmbeddedServer) -> None:
+        run = report(server, "steady", "--batch-size", "4")["runs"][0]
+        assert run["batch_sizes"].keys() == {"4"}
+        assert run["throughput_per_s"] == pytest.approx(4 * run["samples"] / run["measured_s"], rel=0.2)
+
+    def test_ensemble_shows_its_steps(self, server: EmbeddedServer) -> None:
+        found = report(server, "pipeline")
+        steps = found["runs"][0]["steps"]
+        assert list(steps) == ["steady", "random"]
+        assert steps["steady"]["server_us"]["compute_infer"] >= 5000
+        assert found["runs"][0]["server_us"]["compute_infer"] >= 5000
+
+    def test_first_request_of_a_model_is_told_apart(self, server: EmbeddedServer) -> None:
+        report(server, "random")
+        assert report(server, "random")["first_request_cold"] is False
+
+    def test_traffic_of_others_is_noted(self, server: EmbeddedServer) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(probe, server, "steady", "--concurrency", "4", "--duration", "1s")
+            found = report(server, "steady", "--duration", "0.6s")
+            other.result()
+        assert any("other clients" in note for note in found["runs"][0]["notes"])
+
+
+class TestAnswers:
+    def test_golden_sample_that_fits_passes(self, server: EmbeddedServer, tmp_path: Path) -> None:
+        passport = write_sample(tmp_path / "1", np.full((2, 4), 2, np.float32))
+        found = report(server, "steady", "--passport", str(passport))
+        assert found["correctness"]["golden_sample"] == str(passport)
+        assert found["payload"]["source"] == "golden sample"
+        assert found["correctness"]["problems"] == []
+
+    def test_wrong_outputs_fail(self, server: EmbeddedServer, tmp_path: Path) -> None:
+        passport = write_sample(tmp_path / "1", np.full((2, 4), 2.001, np.float32))
+        found = report(server, "steady", "--passport", str(passport), code=1)
+        assert found["verdict"] == "fail"
+        assert "output 'y' differs in" in found["reasons"][0]
+
+    def test_wrong_outputs_within_the_passport_s_tolerance_pass(
+        self, server: EmbeddedServer, tmp_path: Path
+    ) -> None:
+        passport = write_sample(tmp_path / "1", np.full((2, 4), 2.001, np.float32), tolerance=0.01)
+        assert report(server, "steady", "--passport", str(passport))["verdict"] == "pass"
+
+    def test_sample_is_found_through_the_spec(self, server: EmbeddedServer, tmp_path: Path) -> None:
+        write_sample(tmp_path / "built" / "steady" / "1", np.full((2, 4), 3, np.float32))
+        (tmp_path / "tt.yaml").write_text(
+            "spec: 1\nrepository: built\n"
+            "models:\n  steady: {kind: prebuilt, path: old, slo: {require: [p50<1ms]}}\n"
+        )
+        found = report(server, "steady", code=1)
+        assert found["correctness"]["golden_sample"] == str(tmp_path / "built" / "steady" / "1")
+        assert [item["text"] for item in found["objectives"]] == ["p50<1ms"]
+
+    def test_sample_of_another_model_is_refused(self, server: EmbeddedServer, tmp_path: Path) -> None:
+        passport = write_sample(tmp_path / "1", np.full((2, 4), 2, np.float32))
+        result = probe(server, "text", "--dim", "ids_1=3", "--passport", str(passport))
+        assert result.exit_code == 1
+        assert "the golden sample is not for model 'text'" in result.stderr
+
+    def test_nan_fails_without_a_sample(self, server: EmbeddedServer) -> None:
+        found = report(server, "nan", code=1)
+        assert found["reasons"] == ["wrong answer: output 'y' has NaN in 1 of 4 elements"]
+        assert found["correctness"]["no_sample_because"]
+
+    @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
+    def test_answers_mixed_up_between_requests_are_caught(self, server: EmbeddedServer, http: bool) -> None:
+        found = report(server, "mixed", "--concurrency", "8", code=1, http=http)
+        assert found["correctness"]["problems"] == []  # alone it is right
+        assert "wrong answers at concurrency 8" in found["reasons"][0]
+
+    def test_model_that_draws_at_random_is_not_held_against_itself(self, server: EmbeddedServer) -> None:
+        found = report(server, "random", "--concurrency", "4")
+        assert found["correctness"]["deterministic"] is False
+        assert found["verdict"] == "pass"
+
+    @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
+    def test_bytes_and_a_dynamic_dimension(self, server: EmbeddedServer, http: bool) -> None:
+        found = report(server, "text", "--dim", "ids_1=7", "--batch-size", "2", http=http)
+        assert found["payload"]["shapes"] == {"ids": [2, 7], "text": [2, 1]}
+        assert found["verdict"] == "pass"
+
+
+class TestVerdicts:
+    def test_objective_that_holds_passes(self, server: EmbeddedServer) -> None:
+        found = report(server, "steady", "--slo", "p50<1s,error_rate=0,throughput>1/s,queue_mean<1s")
+        assert [item["outcome"] for item in found["objectives"]] == ["pass"] * 4
+
+    def test_objective_that_is_missed_fails(self, server: EmbeddedServer) -> None:
+        found = report(server, "steady", "--slo", "p50<1ms", code=1)
+        assert "p50<1ms is missed at concurrency 1" in found["reasons"][0]
+
+    def test_too_few_requests_are_inconclusive(self, server: EmbeddedServer) -> None:
+        found = report(server, "steady", "--slo", "p99<1s", code=4)
+        assert found["verdict"] == "inconclusive"
+        assert "--duration" in found["reasons"][0]
+
+    def test_failed_requests_are_counted_by_kind_and_fail(self, server: EmbeddedServer) -> None:
+        found = report(server, "flaky", code=1)
+        run = found["runs"][0]
+        assert run["errors"].keys() == {"internal"}
+        assert run["errors"]["internal"] == pytest.approx(run["requests"] / 10, abs=2)
+        assert "no objective on error_rate allows for it" in " ".join(found["reasons"])
+        assert "every tenth fails" in " ".join(found["reasons"])
+
+    def test_error_rate_objective_allows_for_failures(self, server: EmbeddedServer) -> None:
+        assert report(server, "flaky", "--slo", "error_rate<50%", http=True)["verdict"] == "pass"
+
+    def test_requests_that_are_late_count_as_timeouts(self, server: EmbeddedServer) -> None:
+        result = probe(server, "late", "--timeout", "0.2s")
+        assert result.exit_code == 3
+        assert "no answer within 0.2 s to: run model 'late'" in result.stderr
+
+    def test_slow_model_has_a_sample_in_a_short_window(self, server: EmbeddedServer) -> None:
+        run = report(server, "late", "--duration", "0.1s", "--warmup", "0s")["runs"][0]
+        assert run["samples"] >= 1
+        assert run["latency_ms"]["p50"]["value"] >= 1000
+
+
+class TestBadInput:
+    def test_unknown_model_offers_a_near_name(self, server: EmbeddedServer) -> None:
+        result = probe(server, "stedy")
+        assert result.exit_code == 2
+        assert "no model 'stedy'; did you mean 'steady'?" in result.stderr
+
+    def test_unknown_version_names_those_there_are(self, server: EmbeddedServer) -> None:
+        result = probe(server, "steady", "--model-version", "7")
+        assert result.exit_code == 2
+        assert "no version 7 ready" in result.stderr
+        assert "versions that are ready: 1" in result.stderr
+
+    @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
+    def test_model_that_is_not_ready_names_the_server_s_reason(
+        self, server: EmbeddedServer, http: bool
+    ) -> None:
+        result = probe(server, "unloadable", http=http)
+        assert result.exit_code == 3
+        assert "not ready" in result.stderr
+
+    def test_dynamic_dimension_without_a_size_is_named(self, server: EmbeddedServer) -> None:
+        result = probe(server, "text")
+        assert result.exit_code == 2
+        assert "dimension 'ids_1' (axis 1) is dynamic" in result.stderr
+        assert "--dim ids_1=128" in result.stderr
+
+    def test_batch_size_above_the_model_s_is_refused(self, server: EmbeddedServer) -> None:
+        result = probe(server, "steady", "--batch-size", "9")
+        assert result.exit_code == 2
+        assert "its max_batch_size is 8" in result.stderr
+
+
+def test_table_ends_with_the_verdict(server: EmbeddedServer) -> None:
+    result = probe(server, "steady", "--concurrency", "1,8")
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[-1].startswith("PASS  steady")
+    tables = lines[5 : next(i for i, line in enumerate(lines) if "in flight: batches" in line)]
+    assert max(len(line.rstrip()) for line in tables) <= 100
+
+
+def test_output_saves_the_report(server: EmbeddedServer, tmp_path: Path) -> None:
+    result = probe(server, "steady", "--json", "--output", str(tmp_path / "probe.json"))
+    assert json.loads((tmp_path / "probe.json").read_text()) == json.loads(result.stdout)

@@ -1,0 +1,151 @@
+"""A probe's report for people: what was checked, two tables, notes, and the verdict last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from triton_toolkit.core.units import format_bytes
+
+if TYPE_CHECKING:
+    from triton_toolkit.cli._output import Console
+    from triton_toolkit.probe.report import Histogram, ProbeReport
+    from triton_toolkit.probe.server_split import Split
+    from triton_toolkit.probe.stats import Estimate
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SIZES_SHOWN = 4
+
+
+def show_report(console: Console, report: ProbeReport) -> None:
+    """Print a report on stdout."""
+    server = f"{report.server['name']} {report.server['version']}"
+    console.line(f"{report.model} version {report.version} at {report.server['url']} ({server})")
+    _show_checks(console, report)
+    _show_latency(console, report)
+    _show_server(console, report)
+    _show_notes(console, report)
+    _show_verdict(console, report)
+
+
+def _show_checks(console: Console, report: ProbeReport) -> None:
+    correctness, payload = report.correctness, report.payload
+    checks = "; ".join(correctness.checks)
+    console.line(f"  answers   {'right' if not correctness.problems else 'WRONG'}: {checks}")
+    if correctness.golden:
+        differences = [item for item in correctness.differences if item.ok and item.max_absolute > 0]
+        worst = max(differences, key=lambda item: item.max_absolute, default=None)
+        largest = (
+            "" if worst is None else f", largest difference {worst.max_absolute:.2g} in {worst.output!r}"
+        )
+        console.line(f"  sample    {correctness.golden}{largest}")
+    else:
+        console.line(f"  sample    no golden sample: {correctness.missing}")
+    size = format_bytes(payload["bytes"])
+    console.line(
+        f"  requests  {payload['distinct']} different, {payload['source']}, "
+        f"batch size {payload['batch_size']}, {size} each"
+    )
+    cold = {True: " (first since it was loaded)", False: " (it had answered others before)", None: ""}
+    console.line(f"  first     {report.first_request_ms:.2f} ms{cold[report.first_request_cold]}")
+
+
+def _show_latency(console: Console, report: ProbeReport) -> None:
+    names = list(dict.fromkeys(name for run in report.runs for name in run.latency_ms))
+    extra = [name for name in names if name not in ("p50", "p90", "p95", "p99")]
+    columns = ["in flight:>", "inf/s:>", "p50:>", "p90:>", "p95:>", "p99 (95 % interval):>"]
+    columns += [f"{name}:>" for name in extra] + ["errors:>", _axis(report)]
+    rows = []
+    for run in report.runs:
+        row = [str(run.concurrency), _number(run.throughput.value)]
+        row += [_value(run.latency_ms.get(name)) for name in ("p50", "p90", "p95")]
+        row.append(_with_interval(run.latency_ms.get("p99")))
+        row += [_value(run.latency_ms.get(name)) for name in extra]
+        rows.append([*row, str(run.failed or "-"), _bars(run.histogram)])
+    first = report.runs[0]
+    title = f"Latency in ms at the client, {first.duration_s:g} s a step after {first.warmup_s:g} s warm-up"
+    console.table(columns, rows, title=title)
+
+
+def _show_server(console: Console, report: ProbeReport) -> None:
+    rows = []
+    for run in report.runs:
+        if run.split is None:
+            continue
+        rows.append([str(run.concurrency), "", *_split_row(run.split)])
+        rows += [["", name, *_split_row(step)] for name, step in run.split.steps.items()]
+    if not rows:
+        return
+    columns = ["in flight:>", "step", "queue:>", "input:>", "infer:>", "output:>", "batches formed"]
+    if not any(row[1] for row in rows):
+        columns.remove("step")
+        rows = [[row[0], *row[2:]] for row in rows]
+    console.table(columns, rows, title="In the server, mean in us a request; batch size x executions")
+
+
+def _split_row(split: Split) -> list[str]:
+    parts = ["-" if mean is None else f"{mean:.0f}" for mean in split.us.values()]
+    return [*parts, _sizes(split.batch_sizes)]
+
+
+def _show_notes(console: Console, report: ProbeReport) -> None:
+    for run in report.runs:
+        notes = [*run.notes]
+        if run.why_not_larger:
+            notes.append(f"batches: {run.why_not_larger}")
+        for note in notes:
+            console.line(f"  {run.concurrency} in flight: {note}")
+
+
+def _show_verdict(console: Console, report: ProbeReport) -> None:
+    verdict = report.verdict
+    console.line()
+    for item in verdict.judgements:
+        console.line(f"  {item.outcome:<12}  {item.reason}")
+    explained = {item.reason for item in verdict.judgements}
+    rest = [reason for reason in verdict.reasons if reason not in explained]
+    for reason in rest:
+        console.line(f"  {reason}")
+    steps = ", ".join(str(run.concurrency) for run in report.runs)
+    held = sum(item.outcome == "pass" for item in verdict.judgements)
+    judged = f"{held} of {len(verdict.judgements)} judgements hold, " if verdict.judgements else ""
+    console.verdict(verdict.word, f"{report.model}: {judged}in flight: {steps}")
+
+
+def _value(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else _number(estimate.value)
+
+
+def _with_interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    low = "?" if estimate.low is None else _number(estimate.low)
+    high = "?" if estimate.high is None else _number(estimate.high)
+    return f"{_number(estimate.value)} ({low}-{high})"
+
+
+def _number(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value >= 100:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _sizes(sizes: dict[int, int]) -> str:
+    """The commonest batch sizes, in order of size."""
+    common = sorted(sorted(sizes, key=lambda size: -sizes[size])[:_SIZES_SHOWN])
+    text = "  ".join(f"{size}x{sizes[size]}" for size in common)
+    return text + (f"  +{len(sizes) - len(common)} sizes" if len(sizes) > len(common) else "")
+
+
+def _axis(report: ProbeReport) -> str:
+    histogram = next((run.histogram for run in report.runs if run.histogram), None)
+    if histogram is None:
+        return ""
+    return f"{_number(histogram.low_ms)} to {_number(histogram.high_ms)} (log)"
+
+
+def _bars(histogram: Histogram | None) -> str:
+    if histogram is None:
+        return ""
+    top = max(histogram.counts)
+    return "".join(" " if not n else _BARS[min(7, int(8 * (n / top) ** 0.5))] for n in histogram.counts)

@@ -1,0 +1,323 @@
+"""Are the answers right? With a golden sample, against it; without, as far as can be told.
+
+Without a sample an answer must still be what the server declares (names, types, shapes, version),
+hold no NaN or infinity, and be the same whether a request is sent alone or beside others: a batch
+whose rows were mixed up shows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit.core.compare import Difference, compare_outputs
+from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.errors import RefusedError
+from triton_toolkit.probe.golden import Golden
+from triton_toolkit.probe.payload import Payload, join, np_dtype
+from triton_toolkit.probe.single import Reply, Single
+from triton_toolkit.probe.wire import Answer, Wire
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from triton_toolkit.client.types import InferResult
+    from triton_toolkit.probe.model import LiveModel
+
+    Arrays = Mapping[str, NDArray[Any]]
+
+_LOOSE = 0.01
+"""Without a tolerance of the model's own: 1 % of the output's largest magnitude, room enough for
+reduced precision that depends on the batch size."""
+_BATCH_ROWS = 4
+_BUDGET_MS = 2000.0
+"""About how long the different payloads may take one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correctness:
+    """What was checked before the load, and what was found.
+
+    Attributes:
+        golden: Where the golden sample is from; empty without one.
+        missing: Why there is none.
+        tolerance: absolute and relative, of outputs against the sample; {} without one.
+        checks: What was checked, in words.
+        problems: What is wrong, in words; [] when the answers are right.
+        differences: How each output compares with the sample, at its worst.
+        deterministic: Whether the same request gave the same answer twice.
+        requests: Single requests sent.
+        failures: Kind -> single requests that failed before one succeeded.
+    """
+
+    golden: str
+    missing: str
+    tolerance: dict[str, float]
+    checks: tuple[str, ...]
+    problems: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    deterministic: bool
+    requests: int
+    failures: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for a report."""
+        return {
+            "ok": not self.problems,
+            "golden_sample": self.golden or None,
+            "no_sample_because": self.missing or None,
+            "tolerance": self.tolerance,
+            "checks": list(self.checks),
+            "problems": list(self.problems),
+            "differences": [difference.as_dict() for difference in self.differences],
+            "deterministic": self.deterministic,
+            "requests": self.requests,
+            "failures": self.failures,
+        }
+
+
+@dataclass(slots=True)
+class Reference:
+    """What each payload must give under load.
+
+    Attributes:
+        alone: The answer that each payload had alone, as it came.
+        expected: The outputs to compare with: the sample's, else those it had alone; None where the
+            model gives the same request different answers.
+        golden: Whether ``expected`` is from a sample.
+    """
+
+    alone: list[Answer] = field(default_factory=list)
+    expected: list[Arrays | None] = field(default_factory=list)
+    golden: bool = False
+
+
+class Checker:
+    """Checks a model's answers.
+
+    Args:
+        model: The model as its server declares it.
+        golden: The golden sample, where there is one.
+        single: Sends the single requests.
+    """
+
+    def __init__(self, model: LiveModel, golden: Golden, single: Single) -> None:
+        self._model = model
+        self._golden = golden
+        self._single = single
+        self._requests = 0
+        self._problems: dict[str, None] = {}
+        self._differences: dict[str, Difference] = {}
+        self._checks: list[str] = []
+        self._deterministic = True
+
+    def check(
+        self,
+        payloads: Sequence[Payload],
+        cases: Sequence[Payload],
+        golden_cases: Sequence[Payload],
+        first: Reply,
+    ) -> Reference:
+        """Send the payloads alone, the sample as a batch, and rows alone and together.
+
+        A slow model is asked less: the reference then covers the first payloads only, at least one.
+
+        Args:
+            payloads: What the load will send.
+            cases: The rows that they are made of.
+            golden_cases: The rows of the golden sample; [] without one.
+            first: The answer to ``payloads[0]``, already there.
+        """
+        self._requests += 1
+        again_ms = self._check_repeated(payloads[0], first)
+        # The first request may have been cold, so the faster of two tells what the next ones cost.
+        affordable = max(1, int(_BUDGET_MS / max(min(first.latency_ms, again_ms), 1e-3)))
+        chosen = payloads[:affordable]
+        replies = [first, *(self._ask(payload) for payload in chosen[1:])]
+        reference = Reference(golden=payloads[0].expected is not None)
+        for payload, reply in zip(chosen, replies, strict=True):
+            self._judge(payload, reply)
+            reference.alone.append(reply.answer)
+            alone = reply.result.outputs if self._deterministic else None
+            reference.expected.append(payload.expected or alone)
+        self._checks.append("declared names, types, shapes, version; no NaN or infinity")
+        if golden_cases:
+            self._check_golden(golden_cases)
+        if len(golden_cases) < 2 and self._deterministic:
+            self._check_batch(cases[:affordable])
+        return reference
+
+    def result(self) -> Correctness:
+        """Return what was found."""
+        return Correctness(
+            golden=self._golden.origin if self._golden.samples else "",
+            missing=self._golden.missing,
+            tolerance=self._golden.tolerance if self._golden.samples else {},
+            checks=tuple(self._checks),
+            problems=tuple(self._problems),
+            differences=tuple(self._differences.values()),
+            deterministic=self._deterministic,
+            requests=self._requests,
+            failures=dict(self._single.failures),
+        )
+
+    def check_loaded(
+        self, reference: Reference, kept: Sequence[tuple[int, Answer]], wire: Wire, rows: int
+    ) -> list[str]:
+        """Return what is wrong with answers given under load, one text an answer that is wrong."""
+        wrong = []
+        for index, answer in kept:
+            expected = reference.expected[index]
+            try:
+                result = wire.decode(answer)
+            except RefusedError as exc:
+                wrong.append(exc.message)
+                continue
+            problems = answer_problems(self._model, result, rows, exempt=expected or {})
+            if expected is not None:
+                compare = self._compare if reference.golden else loose_differences
+                problems += [
+                    f"output {d.output!r} {d.problem}" for d in compare(result.outputs, expected) if not d.ok
+                ]
+            if problems:
+                wrong.append("; ".join(problems))
+        return wrong
+
+    def _ask(self, payload: Payload) -> Reply:
+        self._requests += 1
+        return self._single.ask(payload.inputs)
+
+    def _check_repeated(self, payload: Payload, first: Reply) -> float:
+        """Send the first payload again; return how long it took, in ms."""
+        again = self._ask(payload)
+        if again.answer.body != first.answer.body:
+            differences = loose_differences(again.result.outputs, first.result.outputs)
+            self._deterministic = all(difference.ok for difference in differences)
+        if self._deterministic:
+            self._checks.append("the same request twice")
+        else:
+            self._checks.append(
+                "the same request gives different answers, so answers are not held against others"
+            )
+        return again.latency_ms
+
+    def _judge(self, payload: Payload, reply: Reply) -> None:
+        rows = _rows(payload)
+        self._note(answer_problems(self._model, reply.result, rows, exempt=payload.expected or {}))
+        if payload.expected is not None:
+            self._compare_golden(reply.result.outputs, payload.expected)
+
+    def _check_golden(self, cases: Sequence[Payload]) -> None:
+        """Send the sample's rows together, as many as the model takes at once."""
+        size = max(1, min(self._model.max_batch_size, len(cases)))
+        for start in range(0, len(cases), size):
+            payload = join(cases[start : start + size]) if self._model.batched else cases[start]
+            self._judge(payload, self._ask(payload))
+        rows = f"{len(cases)} rows" if self._model.batched else "1 request"
+        self._checks.append(f"golden sample ({rows}) within its tolerance")
+
+    def _check_batch(self, cases: Sequence[Payload]) -> None:
+        """Send rows alone and in one batch: each must get the same answer."""
+        count = min(self._model.max_batch_size, _BATCH_ROWS, len(cases))
+        if count < 2:
+            return
+        alone = [self._ask(case).result.outputs for case in cases[:count]]
+        together = self._ask(join(cases[:count])).result
+        problems = answer_problems(self._model, together, count, exempt={})
+        self._note(problems)
+        for row, expected in enumerate(alone if not problems else ()):
+            actual = {name: array[row : row + 1] for name, array in together.outputs.items()}
+            self._note(
+                f"row {row} of a batch of {count} is not what it is alone: output {d.output!r} {d.problem}"
+                for d in loose_differences(actual, expected)
+                if not d.ok
+            )
+        self._checks.append(f"{count} rows alone and in one batch")
+
+    def _compare_golden(self, actual: Arrays, expected: Arrays) -> None:
+        for difference in self._compare(actual, expected):
+            worst = self._differences.get(difference.output)
+            if worst is None or (worst.ok, difference.max_absolute) > (difference.ok, worst.max_absolute):
+                self._differences[difference.output] = difference
+            if not difference.ok:
+                self._note([f"output {difference.output!r} {difference.problem}"])
+
+    def _compare(self, actual: Arrays, expected: Arrays) -> list[Difference]:
+        tolerance = self._golden.tolerance
+        return compare_outputs(
+            actual, expected, absolute=tolerance["absolute"], relative=tolerance["relative"]
+        )
+
+    def _note(self, problems: Any) -> None:
+        self._problems.update(dict.fromkeys(problems))
+
+
+def answer_problems(model: LiveModel, result: InferResult, rows: int, *, exempt: Arrays) -> list[str]:
+    """Return what an answer has that the server does not declare, in words; [] when it is as declared.
+
+    Args:
+        model: The model as declared.
+        result: The answer.
+        rows: Rows of the request.
+        exempt: Outputs that are compared elsewhere, where NaN may be right.
+    """
+    problems = []
+    if result.model_name != model.name:
+        problems.append(f"model {result.model_name!r} answered for {model.name!r}")
+    if model.version and result.model_version != model.version:
+        problems.append(f"version {result.model_version} answered, version {model.version} was asked")
+    declared = {spec.name: spec for spec in model.outputs}
+    problems += [f"output {name!r} is missing" for name in declared if name not in result.outputs]
+    for name, array in result.outputs.items():
+        spec = declared.get(name)
+        if spec is None:
+            problems.append(f"output {name!r} is not declared")
+            continue
+        problems += _shape_problems(model, spec, array, rows)
+        if name not in exempt:
+            problems += _value_problems(name, array)
+    return problems
+
+
+def _shape_problems(model: LiveModel, spec: TensorSpec, array: NDArray[Any], rows: int) -> list[str]:
+    if array.dtype != np_dtype(spec.dtype):
+        return [f"output {spec.name!r} has type {array.dtype}, declared is {spec.dtype.spec}"]
+    declared = (rows, *spec.shape[1:]) if model.batched and spec.shape else spec.shape
+    fits = len(declared) == array.ndim and all(
+        isinstance(extent, str) or extent == size for extent, size in zip(declared, array.shape, strict=True)
+    )
+    if fits:
+        return []
+    wanted = ", ".join(str(extent) for extent in declared)
+    return [f"output {spec.name!r} has shape {list(array.shape)}, declared is [{wanted}]"]
+
+
+def _value_problems(name: str, array: NDArray[Any]) -> list[str]:
+    import numpy as np
+
+    if array.dtype.kind != "f":
+        return []
+    nans, infinities = int(np.isnan(array).sum()), int(np.isinf(array).sum())
+    problems = [f"output {name!r} has NaN in {nans} of {array.size} elements"] if nans else []
+    if infinities:
+        problems.append(f"output {name!r} is infinite in {infinities} of {array.size} elements")
+    return problems
+
+
+def loose_differences(actual: Arrays, expected: Arrays) -> list[Difference]:
+    """Compare with 1 % of each output's largest magnitude; types that are not floats must be equal."""
+    import numpy as np
+
+    differences = []
+    for name, array in expected.items():
+        scale = 0.0
+        if array.dtype.kind == "f" and array.size:
+            finite = np.abs(array[np.isfinite(array)])
+            scale = float(finite.max()) if finite.size else 0.0
+        differences += compare_outputs(actual, {name: array}, absolute=_LOOSE * scale, relative=_LOOSE)
+    return differences
+
+
+def _rows(payload: Payload) -> int:
+    return next((len(array) for array in payload.inputs.values() if array.ndim), 1)
