@@ -69,7 +69,8 @@ def _extent(value: Any) -> int | str:
 Name = Annotated[str, AfterValidator(_name)]
 """A name that becomes a folder."""
 
-ReleaseTag = Annotated[str, AfterValidator(_release), Field(description="Triton container, such as 24.10.")]
+ReleaseTag = Annotated[str, AfterValidator(_release)]
+"""A Triton container, such as 24.10."""
 
 DtypeName = Annotated[str, AfterValidator(_dtype)]
 

@@ -31,8 +31,10 @@ _SCHEMES = ("grpc://", "grpcs://", "http://", "https://")
 
 class _Model(Base):
     extends: str | None = Field(None, description="A family whose keys this model starts from.")
-    slo: Slo | None = None
-    tolerance: Tolerance = Tolerance()
+    slo: Slo | None = Field(None, description="What tt probe requires of it where no --slo is given.")
+    tolerance: Tolerance = Field(
+        default=Tolerance(), description="How far outputs may lie from the original's or the sample's."
+    )
 
 
 class _Served(_Model):
@@ -46,8 +48,12 @@ class _Served(_Model):
 class _Described(_Served):
     """A model whose inputs, outputs and dimensions are written in the spec."""
 
-    inputs: dict[str, InputEntry] = Field(default_factory=dict)
-    outputs: dict[str, OutputEntry] = Field(default_factory=dict)
+    inputs: dict[str, InputEntry] = Field(
+        default_factory=dict, description="Name -> dtype and shape, in the order that forward takes them."
+    )
+    outputs: dict[str, OutputEntry] = Field(
+        default_factory=dict, description="Name -> dtype and shape, in the order that forward returns them."
+    )
     dims: dict[str, DimEntry] = Field(default_factory=dict, description="Range of each dynamic dimension.")
     batch_dim: str | None = Field(
         None, description="The dimension that Triton may batch over; none means max_batch_size 0."
@@ -96,9 +102,13 @@ class TorchModel(_Described):
 
     kind: Literal["torch"] = "torch"
     source: str = Field(description="module:callable returning a torch.nn.Module.")
-    accuracy: Accuracy | None = None
-    variants: dict[Name, Variant] = Field(default_factory=lambda: {"fp32": Variant()}, min_length=1)
-    serve_variant: str | None = None
+    accuracy: Accuracy | None = Field(None, description="A task metric that the export must keep.")
+    variants: dict[Name, Variant] = Field(
+        default_factory=lambda: {"fp32": Variant()},
+        min_length=1,
+        description="Forms that can be built, by name.",
+    )
+    serve_variant: str | None = Field(None, description="The one that is served; the first where left out.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -159,7 +169,7 @@ class EnsembleModel(_Served):
     """Several models of this project, wired by tensor name."""
 
     kind: Literal["ensemble"]
-    steps: list[Step] = Field(min_length=1)
+    steps: list[Step] = Field(min_length=1, description="Models of this project, or how they are wired.")
     outputs: list[str] = Field(
         default_factory=list,
         description="Ensemble tensors to return; those that no step consumes where left out.",
@@ -177,7 +187,7 @@ class Target(Base):
 
     store: str = Field(description="The server's model repository as seen from here: a local folder.")
     servers: list[str] = Field(min_length=1, description="grpc://HOST:PORT, grpcs://, http:// or https://")
-    release: ReleaseTag | None = None
+    release: ReleaseTag | None = Field(None, description="Its Triton container, such as '24.10', in quotes.")
     auth: dict[str, Auth] = Field(default_factory=dict, description="Header -> {env: VARIABLE}.")
     keep: StrictInt = Field(2, ge=1, description="Versions to keep on the target, the serving one included.")
 
@@ -219,6 +229,6 @@ class Spec(Base):
         description="Oldest Triton container that the models must run on; sets opset and IR version.",
     )
     templates: str | None = Field(None, description="Folder whose templates override the shipped ones.")
-    targets: dict[Name, Target] = Field(default_factory=dict)
+    targets: dict[Name, Target] = Field(default_factory=dict, description="Where tt deploy --to goes.")
     families: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Keys that models share.")
     models: dict[Name, Model] = Field(min_length=1)

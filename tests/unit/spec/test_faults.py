@@ -1,0 +1,277 @@
+"""What is wrong with a spec: one error, with file, line, column, key, value and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from triton_toolkit.errors import SpecError
+from triton_toolkit.spec.load import load_project
+
+M = "spec: 1\nmodels: {m: {source: 'a:b', inputs: {x: {shape: [n, 3]}}, dims: {n: [1, 2, 4]}}}\n"
+
+
+def model(line: str) -> str:
+    """Return a spec whose model has one line more, the seventh."""
+    model = ["  m:", "    source: a:b", "    inputs: {x: {shape: [n, 3]}}", "    dims: {n: [1, 2, 4]}"]
+    return "\n".join(["spec: 1", "models:", *model, f"    {line}", ""])
+
+
+CASES = {
+    "empty file": ("", "tt.yaml: the file is empty"),
+    "only a comment": ("# nothing\n", "tt.yaml: the file is empty"),
+    "null": ("~\n", "tt.yaml:1:1: a spec is a mapping of keys, starting with `spec: 1`"),
+    "a list": ("- a\n", "tt.yaml:1:1: a spec is a mapping of keys, starting with `spec: 1`"),
+    "no spec": (M.replace("spec: 1\n", ""), "tt.yaml:1:1: key 'spec' is missing"),
+    "no models": ("spec: 1\n", "tt.yaml:1:1: key 'models' is missing"),
+    "models empty": ("spec: 1\nmodels: {}\n", "tt.yaml:2:1: models: must not be empty, got {}"),
+    "models null": ("spec: 1\nmodels:\n", "tt.yaml:2:1: models: must be a mapping of keys, got nothing"),
+    "spec true": (M.replace("spec: 1", "spec: true"), "tt.yaml:1:1: spec: must be 1, the format that"),
+    "a newer spec": (M.replace("spec: 1", "spec: 2"), "tt.yaml:1:1: spec: must be 1, the format that"),
+    "typo at the top": (
+        M.replace("models", "model"),
+        "tt.yaml:2:1: model: unknown key 'model'; did you mean 'models'?",
+    ),
+    "typo of a required key": (
+        "spec: 1\nmodels:\n  m:\n    sorce: a:b\n    inputs: {x: {shape: [3]}}\n",
+        "tt.yaml:4:5: models.m.sorce: unknown key 'sorce'; did you mean 'source'? (and 1 more)",
+    ),
+    "typo in an input": (
+        "spec: 1\nmodels: {m: {source: 'a:b', inputs: {x: {shpae: [3]}}}}\n",
+        "tt.yaml:2:42: models.m.inputs.x.shpae: unknown key 'shpae'; did you mean 'shape'?",
+    ),
+    "missing key": (
+        "spec: 1\nmodels: {m: {kind: onnx}}\n",
+        "tt.yaml:2:10: models.m: key 'source' is missing",
+    ),
+    "unknown kind": (
+        "spec: 1\nmodels: {m: {kind: onxx}}\n",
+        "tt.yaml:2:14: models.m.kind: unknown kind 'onxx'; did you mean 'onnx'?",
+    ),
+    "key of another kind": (
+        "spec: 1\nmodels: {m: {kind: onnx, source: a, accuracy: {metric: a}}}\n",
+        "models.m.accuracy: key 'accuracy' does not go with kind onnx, only with torch",
+    ),
+    "model is text": (
+        "spec: 1\nmodels: {m: foo}\n",
+        "tt.yaml:2:10: models.m: must be a mapping of keys, got 'foo'",
+    ),
+    "model is nothing": ("spec: 1\nmodels: {m: }\n", "models.m: must be a mapping of keys, got nothing"),
+    "no colon in source": (M.replace("a:b", "ab"), "models.m.source: 'ab' is not module:callable"),
+    "a slash in a name": (
+        M.replace("{m:", "{a/b:"),
+        "tt.yaml:2:10: models[\"a/b\"]: 'a/b' cannot be used as a name: it becomes a folder of",
+    ),
+    "a name of dots": (M.replace("{m:", "{..:"), "'..' cannot be used as a name"),
+    "a variant with a slash": (
+        model("variants: {a/b: {}}"),
+        "tt.yaml:7:16: models.m.variants[\"a/b\"]: 'a/b' cannot",
+    ),
+    "unknown dtype": (
+        M.replace("shape: [n", "dtype: fp31, shape: [n"),
+        "models.m.inputs.x.dtype: unknown data type 'fp31'",
+    ),
+    "minus one in a shape": (
+        M.replace("[n, 3]", "[n, -1]"),
+        "models.m.inputs.x.shape[1]: -1 is neither a size from 1 nor",
+    ),
+    "a fraction in a shape": (M.replace("[n, 3]", "[n, 1.5]"), "models.m.inputs.x.shape[1]: 1.5 is neither"),
+    "a boolean in a shape": (M.replace("[n, 3]", "[n, true]"), "models.m.inputs.x.shape[1]: True is neither"),
+    "a quoted size": (M.replace("[n, 3]", "[n, '3']"), "models.m.inputs.x.shape[1]: '3' is neither"),
+    "a range out of order": (
+        M.replace("[1, 2, 4]", "[4, 2, 1]"),
+        "models.m.dims.n: needs min <= opt <= max, got min 4",
+    ),
+    "a range of two": (M.replace("[1, 2, 4]", "[1, 4]"), "models.m.dims.n: must be [min, opt, max] or"),
+    "a range from 0": (M.replace("[1, 2, 4]", "[0, 2, 4]"), "models.m.dims.n: min must be at least 1, got 0"),
+    "a range of words": (
+        M.replace("[1, 2, 4]", "[1, 2, many]"),
+        "models.m.dims.n: max must be a whole number, got 'many'",
+    ),
+    "a range without max": (M.replace("[1, 2, 4]", "{min: 1}"), "models.m.dims.n: key 'max' is missing"),
+    "a dimension without range": (
+        M.replace("dims: {n: [1, 2, 4]}", "dims: {}"),
+        "dimension 'n' is used in inputs but has no range",
+    ),
+    "a range that nothing uses": (
+        M.replace("{n:", "{k: [1, 1, 2], n:"),
+        "models.m.dims.k: has a range but no input or output",
+    ),
+    "a batch_dim that is no dim": (
+        model("batch_dim: bach"),
+        "tt.yaml:7:5: models.m.batch_dim: 'bach' is not one of dims (n)",
+    ),
+    "a batch_dim that is not first": (
+        model("batch_dim: n").replace("[n, 3]", "[3, n]"),
+        "models.m.inputs.x: its shape must start with 'n'",
+    ),
+    "a serve_variant that is none": (
+        model("serve_variant: fp16"),
+        "models.m.serve_variant: 'fp16' is not one of fp32",
+    ),
+    "a precision to come": (
+        model("variants: {q: {precision: int8}}"),
+        "models.m.variants.q.precision: 'int8' is not built by this version",
+    ),
+    "a bad SLO": (
+        model("slo: {require: ['p99<1ms', 'p99<x']}"),
+        "tt.yaml:7:32: models.m.slo.require[1]: SLO 'p99<x': 'x' is not a duration",
+    ),
+    "a tolerance that is NaN": (model("tolerance: {absolute: .nan}"), "must be a finite number, got .nan"),
+    "an unquoted release": (M + "release: 24.10\n", "tt.yaml:3:1: release: must be text, got 24.10"),
+    "no such release": (
+        M + "release: '24.13'\n",
+        "tt.yaml:3:1: release: no Triton release '24.13' in the table",
+    ),
+    "a store that is not local": (
+        M + "targets: {t: {store: 's3://x', servers: ['grpc://h:1']}}\n",
+        "targets.t.store: s3:// stores are not supported",
+    ),
+    "a server without scheme": (
+        M + "targets: {t: {store: s, servers: [h:1]}}\n",
+        "targets.t.servers[0]: 'h:1' must start with",
+    ),
+    "two servers": (
+        M + "targets: {t: {store: s, servers: ['grpc://h:1', 'grpc://h:2']}}\n",
+        "targets.t.servers: several servers over one",
+    ),
+    "a file to include that is not there": (
+        M + "include: [x/*.yaml]\n",
+        "tt.yaml:3:11: include[0]: no file matches 'x/*.yaml'",
+    ),
+    "an absolute include": (
+        M + "include: [/etc/*.yaml]\n",
+        "include[0]: '/etc/*.yaml' must be a file pattern relative",
+    ),
+    "an empty include": (M + "include: ['']\n", "include[0]: '' must be a file pattern relative"),
+    "include that is text": (
+        M + "include: a.yaml\n",
+        "tt.yaml:3:1: include: must be a list of file patterns",
+    ),
+    "a spec that includes itself": (M + "include: [tt.yaml]\n", "include[0]: no file matches 'tt.yaml'"),
+    "an unknown family": (
+        "spec: 1\nfamilies: {text: {}}\nmodels: {m: {extends: txt}}\n",
+        "models.m.extends: family 'txt' does not exist; did you mean 'text'?",
+    ),
+    "a list of families": (
+        "spec: 1\nmodels: {m: {extends: [a]}}\n",
+        "models.m.extends: family ['a'] does not exist",
+    ),
+    "an empty family": (
+        "spec: 1\nfamilies: {a: }\nmodels: {m: {extends: a}}\n",
+        "family 'a' is not a mapping of keys",
+    ),
+    "families in a circle": (
+        "spec: 1\nfamilies: {a: {extends: b}, b: {extends: a}}\nmodels: {m: {extends: a}}\n",
+        "families.b.extends: families extend each other: a -> b -> a",
+    ),
+    "a typo in a family": (
+        "spec: 1\nfamilies:\n  f: {dim: {}}\nmodels: {m: {extends: f, source: 'a:b'}}\n",
+        "tt.yaml:3:7: models.m.dim: unknown key 'dim'; did you mean 'dims'?",
+    ),
+    "a typo in a step": (
+        "spec: 1\nmodels: {p: {kind: ensemble, steps: [{modl: m}]}}\n",
+        "models.p.steps[0].modl: unknown key 'modl'; did you mean 'model'?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), CASES.values(), ids=CASES.keys())
+def test_the_message_says_where_and_what(refuse, text, message):
+    assert message in refuse(text).message
+
+
+@pytest.mark.parametrize(
+    ("case", "hint"),
+    [
+        ("typo in an input", "known here: dtype, shape"),
+        (
+            "key of another kind",
+            "known here: batch_dim, dims, extends, hashed, inputs, kind, outputs, sample",
+        ),
+        ("unknown kind", "known: torch, onnx, python, prebuilt, ensemble"),
+        ("an unquoted release", 'put it in quotes: "24.10"'),
+        ("a slash in a name", "use letters, digits"),
+        ("a dimension without range", "add n: [min, opt, max] to dims"),
+        ("no such release", "24.12"),
+        ("empty file", "tt init"),
+    ],
+)
+def test_the_hint_says_what_to_do(refuse, case, hint):
+    assert hint in refuse(CASES[case][0]).hint
+
+
+def test_the_hint_lists_no_key_of_another_kind(refuse):
+    assert "variants" not in refuse("spec: 1\nmodels: {m: {kind: onnx, sorce: a}}\n").hint
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path):
+    with pytest.raises(SpecError, match=r"tt\.yaml: no such file") as caught:
+        load_project(tmp_path / "tt.yaml")
+    assert "tt init" in caught.value.hint
+
+
+def test_a_folder_instead_of_a_file(tmp_path):
+    with pytest.raises(SpecError, match="cannot be read: Is a directory"):
+        load_project(tmp_path)
+
+
+WORDS = [
+    "a:b",
+    "x",
+    "torch",
+    "onnx",
+    "python",
+    "ensemble",
+    "batch",
+    "p99<1ms",
+    "24.10",
+    "s3://x",
+    "grpc://h:1",
+]
+KEYS = [
+    "m",
+    "x",
+    "f",
+    "source",
+    "inputs",
+    "outputs",
+    "dims",
+    "batch",
+    "batch_dim",
+    "shape",
+    "dtype",
+    "kind",
+    "steps",
+    "model",
+    "extends",
+    "serve",
+    "slo",
+    "require",
+    "variants",
+    "files",
+    "path",
+    "store",
+    "servers",
+]
+SCRAPS = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 40) | st.floats(-2, 2) | st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(models=SCRAPS, families=SCRAPS, include=SCRAPS, targets=SCRAPS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_whatever_a_spec_holds_it_loads_or_is_refused(load, models, families, include, targets):
+    """No mix of keys and values ends in anything but a project or a SpecError that names the file."""
+    import yaml
+
+    spec = {"spec": 1, "models": models, "families": families, "include": include, "targets": targets}
+    message = "tt.yaml"
+    try:
+        load(yaml.safe_dump(spec))
+    except SpecError as exc:
+        message = exc.message
+    assert "tt.yaml" in message
