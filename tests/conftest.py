@@ -49,7 +49,8 @@ def embedded_server() -> Iterator[Callable[..., EmbeddedServer]]:
         started: dict[ServeOptions, EmbeddedServer] = {}
 
         def start(repository: Path, **options: Any) -> EmbeddedServer:
-            wanted = ServeOptions(repository=repository, **options)
+            # Nobody waits for models that end in good order when all tests are done.
+            wanted = ServeOptions(repository=repository, **{"exit_timeout_s": 0, **options})
             if wanted not in started:
                 started[wanted] = stack.enter_context(EmbeddedServer(wanted))
             return started[wanted]

@@ -39,6 +39,13 @@ _port = click.IntRange(1, 65535)
 @click.option(
     "--ready-timeout", default="120s", show_default=True, metavar="TIME", help="For the start and all loads."
 )
+@click.option(
+    "--exit-timeout",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="For requests in flight at the end.",
+)
 @spec_option
 @json_option
 @click.pass_context
@@ -73,31 +80,29 @@ def command(
 
 
 def _options(
-    repository: Path,
-    *,
-    grpc_port: int | None,
-    http_port: int | None,
-    metrics_port: int | None,
-    host: str,
-    models: tuple[str, ...],
-    ready_timeout: str,
+    repository: Path, *, models: tuple[str, ...], ready_timeout: str, exit_timeout: str, **rest: Any
 ) -> ServeOptions:
-    from triton_toolkit.core.units import parse_seconds
     from triton_toolkit.server.embedded import ServeOptions
 
-    try:
-        ready_timeout_s = parse_seconds(ready_timeout)
-    except ValueError as exc:
-        raise UsageError(f"--ready-timeout: {exc}") from None
+    exit_timeout_s = _seconds("--exit-timeout", exit_timeout)
+    if exit_timeout_s != int(exit_timeout_s) or exit_timeout_s < 0:
+        raise UsageError(f"--exit-timeout: {exit_timeout!r} is not a whole number of seconds")
     return ServeOptions(
         repository=repository,
-        host=host,
-        grpc_port=grpc_port,
-        http_port=http_port,
-        metrics_port=metrics_port,
         load=models or "all",
-        ready_timeout_s=ready_timeout_s,
+        ready_timeout_s=_seconds("--ready-timeout", ready_timeout),
+        exit_timeout_s=int(exit_timeout_s),
+        **rest,
     )
+
+
+def _seconds(option: str, text: str) -> float:
+    from triton_toolkit.core.units import parse_seconds
+
+    try:
+        return parse_seconds(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from None
 
 
 def _repository_of_spec(ctx: click.Context, spec_path: Path) -> Path:

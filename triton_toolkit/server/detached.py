@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from triton_toolkit._files import host_errors
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import EnvironmentProblem, ServerTimeoutError
 from triton_toolkit.server.embedded import EmbeddedServer, ModelReport, ServeOptions
-from triton_toolkit.server.process import AlreadyLockedError
+from triton_toolkit.server.process import AlreadyLockedError, remove_leftovers
 
 _POLL_S = 0.05
 _END_SLACK_S = 20.0  # the supervisor's own limits end well before
@@ -174,7 +173,7 @@ def _read(files: _Files) -> DetachedServer | None:
         return None
     if _is_held(files.lock):
         return server
-    _remove_leftovers(server)
+    remove_leftovers(Path(server.folder), server.shm_prefix)  # its supervisor was killed
     files.state.unlink(missing_ok=True)
     return None
 
@@ -201,10 +200,3 @@ def _opened(path: Path) -> Iterator[int | None]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _remove_leftovers(server: DetachedServer) -> None:
-    """Remove what the supervisor would have removed, had it not been killed."""
-    shutil.rmtree(server.folder, ignore_errors=True)
-    for path in Path("/dev/shm").glob(f"{server.shm_prefix}*"):  # noqa: S108 - where Triton puts its regions
-        path.unlink(missing_ok=True)

@@ -22,6 +22,7 @@ from typing import Literal, NoReturn, Self
 from triton_toolkit._progress import Progress, Silent
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError, UsageError
 from triton_toolkit.server.control import Control, ModelReport
+from triton_toolkit.server.environment import server_variables
 from triton_toolkit.server.locate import EmbeddedInfo, check_available
 from triton_toolkit.server.log import clean, reason_of_failure
 from triton_toolkit.server.ports import Ports, choose_ports, port_error
@@ -31,7 +32,6 @@ from triton_toolkit.server.process import (
     ServerFolder,
     ServerProcess,
     command_line,
-    server_environment,
     tail,
 )
 
@@ -259,7 +259,10 @@ class EmbeddedServer:
             state_file=options.state_file,
             lock_file=options.lock_file,
         )
-        return ServerProcess(folder, launch, server_environment(info, os.environ))
+        variables = server_variables(
+            os.environ, environment=folder.environment, library_folders=info.library_folders
+        )
+        return ServerProcess(folder, launch, variables)
 
     def _raise_if_wanted(self, log: str, ports: Ports) -> None:
         """Raise about a port that was asked for and got lost between the check and the start."""

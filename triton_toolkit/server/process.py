@@ -25,6 +25,7 @@ from typing import Any
 from triton_toolkit._files import host_errors
 from triton_toolkit._process import kill_group
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError
+from triton_toolkit.server.environment import write_environment
 from triton_toolkit.server.locate import EmbeddedInfo
 from triton_toolkit.server.ports import listening_ports
 
@@ -75,6 +76,11 @@ class ServerFolder:
         return self.path / "backends"
 
     @property
+    def environment(self) -> Path:
+        """The virtual environment of Python models."""
+        return self.path / "env"
+
+    @property
     def log(self) -> Path:
         """Where the server's output goes, unless it is to outlive the folder."""
         return self.path / "server.log"
@@ -90,24 +96,9 @@ class ServerFolder:
         stub = self.backends / "python" / info.stub.name
         shutil.copyfile(info.stub, stub)
         stub.chmod(0o755)
+        write_environment(self.environment)
         for backend in sorted(path for path in _BACKENDS.iterdir() if (path / "model.py").is_file()):
             shutil.copytree(backend, self.backends / backend.name, ignore=ignore)
-
-
-def server_environment(info: EmbeddedInfo, base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for the server.
-
-    The stub embeds Python and finds its packages through the first ``python3`` on PATH, so this
-    interpreter's ``bin`` comes first; it must not write ``__pycache__`` into the model repository.
-    """
-    folders = [*(str(path) for path in info.library_folders), base.get("LD_LIBRARY_PATH", "")]
-    paths = [os.path.dirname(sys.executable), base.get("PATH", "")]
-    return {
-        **base,
-        "PATH": os.pathsep.join(filter(None, paths)),
-        "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(filter(None, folders))),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
 
 
 class ServerProcess:
@@ -116,14 +107,14 @@ class ServerProcess:
     Args:
         folder: Belongs to the supervisor from here on.
         launch: What to run.
-        environment: The server's environment variables.
+        variables: The server's environment variables.
 
     Raises:
         AlreadyLockedError: The lock file is held by another supervisor.
         EnvironmentProblem: The binary cannot be run.
     """
 
-    def __init__(self, folder: ServerFolder, launch: Launch, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: ServerFolder, launch: Launch, variables: Mapping[str, str]) -> None:
         self.folder = folder
         self._exit_timeout_s = launch.exit_timeout_s
         self._ended = False
@@ -135,7 +126,7 @@ class ServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log_fd,
-                env=dict(environment),
+                env=dict(variables),
                 start_new_session=True,
             )
         except BaseException:
@@ -252,6 +243,7 @@ class ServerProcess:
             self._supervisor.wait()
         finally:
             self._pipe("stdout").close()
+        remove_leftovers(self.folder.path, self.folder.shm_prefix)  # of a supervisor that was killed
 
     def close(self) -> None:
         """Release the log; ``log_text`` no longer works."""
@@ -266,10 +258,18 @@ class ServerProcess:
             self._log_fd = -1
 
 
+def remove_leftovers(folder: Path, shm_prefix: str) -> None:
+    """Remove what a supervisor removes at its end; for when it was killed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in Path("/dev/shm").glob(f"{shm_prefix}*"):  # noqa: S108 - where Triton puts its regions
+        path.unlink(missing_ok=True)
+
+
 def tail(log: str, lines: int = 15) -> str:
-    """Return the last lines of a log, without the tables and the lines about missing GPUs."""
+    """Return the last lines of a log, without tables, the usage text, and the lines about missing GPUs."""
     noise = ("+-", "| ", "Error: Failed to initialize NVML")
-    kept = [line for line in log.splitlines() if line.strip() and not line.startswith(noise)]
+    said = log.partition("\nUsage: ")[0]
+    kept = [line for line in said.splitlines() if line.strip() and not line.startswith(noise)]
     return "\n".join(kept[-lines:])
 
 

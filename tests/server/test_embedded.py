@@ -1,0 +1,508 @@
+"""The embedded server: how it starts, what it says of models, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from triton_toolkit.errors import (
+    EnvironmentProblem,
+    MissingDependencyError,
+    ServerError,
+    ServerTimeoutError,
+    UsageError,
+)
+from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions, check_available
+
+DEADLINE_S = 30.0
+AT_ONCE: dict[str, Any] = {"exit_timeout_s": 0}  # these tests need no models that end in good order
+
+PYTHON_MODEL = """
+import helper_of_the_model
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("y", request.inputs()[0].as_numpy())])
+            for request in requests
+        ]
+"""
+PYTHON_CONFIG = """backend: "python"
+max_batch_size: 0
+input [ { name: "x" data_type: TYPE_FP32 dims: [2] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [2] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+ENSEMBLE_CONFIG = """platform: "ensemble"
+max_batch_size: 0
+input [ { name: "x" data_type: TYPE_FP32 dims: [2] } ]
+output [ { name: "z" data_type: TYPE_FP32 dims: [2] } ]
+ensemble_scheduling { step [
+  { model_name: "echo" model_version: -1
+    input_map { key: "x" value: "x" } output_map { key: "y" value: "between" } },
+  { model_name: "negate" model_version: -1
+    input_map { key: "x" value: "between" } output_map { key: "y" value: "z" } }
+] }
+"""
+
+
+def add_python(root: Path, name: str, code: str = PYTHON_MODEL, config: str = PYTHON_CONFIG) -> None:
+    folder = root / name / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(code)
+    (folder / "helper_of_the_model.py").write_text("VALUE = 1\n")
+    (root / name / "config.pbtxt").write_text(config)
+
+
+def add_onnx(root: Path, name: str) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    (root / name / "1").mkdir(parents=True)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(root / name / "1" / "model.onnx"))
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of all kinds of models, and of models that do not load."""
+    root = tmp_path_factory.mktemp("repository")
+    add_python(root, "echo")
+    add_onnx(root, "negate")
+    (root / "pipeline/1").mkdir(parents=True)
+    (root / "pipeline/config.pbtxt").write_text(ENSEMBLE_CONFIG)
+    add_python(root, "broken_code", code="import a_module_that_is_not_there\n")
+    (root / "broken_text/1").mkdir(parents=True)
+    (root / "broken_text/config.pbtxt").write_text('backend: "python"\nmax_batch: 4\n')
+    (root / ".hidden/1").mkdir(parents=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def server(embedded_server: Callable[..., EmbeddedServer], repository: Path) -> EmbeddedServer:
+    return embedded_server(repository)
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Path:
+    """A repository of one quick model."""
+    add_python(tmp_path, "echo")
+    return tmp_path
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, str]]:
+    """Return path -> modification time and hash, folders included."""
+    return {
+        str(path): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in (root, *root.rglob("*"))
+    }
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def family(pid: int) -> set[int]:
+    """Return a process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found, open_ends = set(), [pid]
+    while open_ends:
+        current = open_ends.pop()
+        found.add(current)
+        open_ends.extend(children.get(current, []))
+    return found
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+class Traces:
+    """What a server consists of, to be looked for after its end."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        self.processes = family(server.supervisor_pid)
+        self.folder = server.folder
+        self.shm_prefix = server.shm_prefix
+        assert server.pid in self.processes
+        assert len(self.processes) >= 3  # supervisor, server, a stub
+        assert list(Path("/dev/shm").glob(f"{self.shm_prefix}*"))
+
+    def left(self) -> list[object]:
+        regions = list(Path("/dev/shm").glob(f"{self.shm_prefix}*"))
+        folders = [self.folder] if self.folder.exists() else []
+        return [*filter(alive, self.processes), *regions, *folders]
+
+
+def post(url: str, body: bytes = b"") -> bytes:
+    with urllib.request.urlopen(urllib.request.Request(url, data=body, method="POST"), timeout=10) as answer:
+        return bytes(answer.read())
+
+
+pytest_server = pytest.mark.server
+
+
+@pytest_server
+def test_all_kinds_of_models_are_ready(server: EmbeddedServer) -> None:
+    states = {report.name: report.state for report in server.models() if report.version}
+    assert states["echo"] == states["negate"] == states["pipeline"] == "READY"
+
+
+@pytest_server
+def test_a_request_goes_through_the_ensemble(server: EmbeddedServer) -> None:
+    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, -2]}]}'
+    answer = post(f"{server.http_url}/v2/models/pipeline/infer", body)
+    assert b'"data":[-1.0,2.0]' in answer
+
+
+@pytest_server
+def test_each_address_answers(server: EmbeddedServer) -> None:
+    with urllib.request.urlopen(server.metrics_url, timeout=10) as answer:
+        assert b"nv_inference_count" in answer.read()
+    host, port = server.grpc_url.removeprefix("grpc://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10):
+        pass
+    assert post(f"{server.http_url}/v2/repository/index")
+
+
+@pytest_server
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("broken_code", "No module named 'a_module_that_is_not_there'"),
+        ("broken_text", 'has no field named "max_batch"'),
+    ],
+)
+def test_a_model_that_does_not_load_says_why(server: EmbeddedServer, model: str, words: str) -> None:
+    (report,) = [report for report in server.models() if report.name == model]
+    assert (report.state, report.ready) == ("UNAVAILABLE", False)
+    assert words in report.reason
+    assert "model.py" not in report.reason.partition("\n")[2]  # no stack frames
+    assert server.load_error(model) == report.reason
+
+
+@pytest_server
+def test_a_model_that_loads_has_no_reason(server: EmbeddedServer) -> None:
+    assert server.load_error("echo") == ""
+
+
+@pytest_server
+def test_hidden_folders_are_no_models(server: EmbeddedServer) -> None:
+    assert ".hidden" not in [report.name for report in server.models()]
+
+
+@pytest_server
+def test_the_repository_is_unchanged_by_a_whole_life(single: Path) -> None:
+    add_onnx(single, "negate")
+    before = snapshot(single)
+    with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
+        body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}'
+        for model in ("echo", "negate"):
+            assert post(f"{server.http_url}/v2/models/{model}/infer", body)
+    assert snapshot(single) == before
+
+
+@pytest_server
+def test_nothing_is_left_after_the_end(single: Path) -> None:
+    with EmbeddedServer(ServeOptions(repository=single)) as server:
+        traces = Traces(server)
+        assert server.alive
+    assert traces.left() == []
+    assert not server.alive
+    assert "Started GRPCInferenceService" in server.log_text()  # readable still
+
+
+@pytest_server
+def test_nothing_is_left_after_an_exception_inside(single: Path) -> None:
+    traces = []
+
+    def serve_and_fail() -> None:
+        with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
+            traces.append(Traces(server))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        serve_and_fail()
+    assert traces[0].left() == []
+
+
+@pytest_server
+def test_processes_that_a_model_started_end_too(tmp_path: Path) -> None:
+    code = PYTHON_MODEL.replace(
+        "class TritonPythonModel:",
+        "import subprocess\n"
+        "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "class TritonPythonModel:",
+    )
+    add_python(tmp_path, "parent", code=code)
+    with EmbeddedServer(ServeOptions(repository=tmp_path, **AT_ONCE)) as server:
+        traces = Traces(server)
+        names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in traces.processes]
+        assert "sleep" in names
+    assert traces.left() == []
+
+
+@pytest_server
+def test_a_model_that_hangs_in_its_end_cannot_hold_the_server(tmp_path: Path) -> None:
+    code = PYTHON_MODEL + "    def finalize(self):\n        import time\n        time.sleep(1000)\n"
+    add_python(tmp_path, "stubborn", code=code)
+    with EmbeddedServer(ServeOptions(repository=tmp_path, exit_timeout_s=1)) as server:
+        traces = Traces(server)
+    assert traces.left() == []
+
+
+@pytest_server
+@pytest.mark.parametrize("victim", ["server", "supervisor"])
+def test_a_killed_process_takes_the_rest_along(single: Path, victim: str) -> None:
+    with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
+        traces = Traces(server)
+        os.kill(server.pid if victim == "server" else server.supervisor_pid, signal.SIGKILL)
+        assert wait_for(lambda: not any(map(alive, traces.processes)))
+        assert not server.alive
+        with pytest.raises(ServerError, match="ended by itself while model 'echo' was loaded"):
+            server.load("echo")
+        with pytest.raises(ServerError, match="ended by itself while it served"):
+            server.wait()
+    assert traces.left() == []
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
+import threading
+
+def serve():
+    with EmbeddedServer(ServeOptions(repository=Path(sys.argv[1]), load=(), exit_timeout_s=0)) as server:
+        server.load("echo")
+        print(server.supervisor_pid, server.folder, server.shm_prefix, flush=True)
+        time.sleep(1000)
+
+if sys.argv[2] == "thread":
+    # The thread that started the server ends before the process does.
+    server = EmbeddedServer(ServeOptions(repository=Path(sys.argv[1]), exit_timeout_s=0))
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    thread.join()
+    time.sleep(1)
+    assert server.alive, "the server ended with the thread that started it"
+    print(server.supervisor_pid, server.folder, server.shm_prefix, flush=True)
+    time.sleep(1000)
+serve()
+"""
+
+
+@pytest_server
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [("main", signal.SIGKILL), ("thread", signal.SIGKILL), ("main", signal.SIGTERM), ("main", signal.SIGINT)],
+)
+def test_nothing_is_left_when_the_program_is_ended(single: Path, how: str, number: int) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(single), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert program.stdout is not None
+        pid, folder, prefix = program.stdout.readline().split()
+        processes = family(int(pid))
+        assert len(processes) >= 3
+        os.killpg(program.pid, number)  # as a terminal does with ctrl-C: the whole foreground group
+        program.wait(DEADLINE_S)
+
+        def gone() -> bool:
+            regions = list(Path("/dev/shm").glob(f"{prefix}*"))
+            return not any(map(alive, processes)) and not regions and not Path(folder).exists()
+
+        assert wait_for(gone)
+    finally:
+        program.kill()
+        program.communicate()
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def leftovers() -> set[str]:
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("tt-serve-")}
+
+
+@pytest_server
+@pytest.mark.parametrize("name", ["grpc", "http", "metrics"])
+def test_a_taken_port_is_named(
+    single: Path,
+    taken_port: int,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+    options = ServeOptions(repository=single, **{f"{name}_port": taken_port})  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentProblem) as caught, EmbeddedServer(options):
+        pass
+    assert f"port {taken_port} of 127.0.0.1 (--{name}-port): Address already in use" in str(caught.value)
+    assert str(taken_port) in caught.value.hint
+    assert leftovers() == set()
+
+
+@pytest_server
+def test_wanted_ports_are_used_and_a_second_server_gets_others(single: Path, taken_port: int) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        free = holder.getsockname()[1]
+    options = ServeOptions(repository=single, grpc_port=free, load=(), **AT_ONCE)
+    with (
+        EmbeddedServer(options) as first,
+        EmbeddedServer(ServeOptions(repository=single, load=(), **AT_ONCE)) as second,
+    ):
+        assert first.grpc_url == f"grpc://127.0.0.1:{free}"
+        urls = {first.grpc_url, first.http_url, first.metrics_url}
+        assert not urls & {second.grpc_url, second.http_url, second.metrics_url}
+
+
+@pytest_server
+def test_only_the_wanted_models_are_loaded(repository: Path) -> None:
+    with EmbeddedServer(ServeOptions(repository=repository, load=("negate",), **AT_ONCE)) as server:
+        assert [report.name for report in server.models() if report.ready] == ["negate"]
+        assert {report.state for report in server.models() if report.name == "echo"} == {"UNLOADED"}
+
+
+@pytest_server
+def test_an_unknown_model_is_named_with_a_near_one(repository: Path) -> None:
+    with (
+        pytest.raises(UsageError, match="no model 'negat'; did you mean 'negate'"),
+        EmbeddedServer(ServeOptions(repository=repository, load=("negat",), **AT_ONCE)),
+    ):
+        pass
+
+
+@pytest_server
+def test_a_model_that_takes_too_long_ends_the_start(tmp_path: Path) -> None:
+    code = PYTHON_MODEL + "    def initialize(self, args):\n        import time\n        time.sleep(1000)\n"
+    add_python(tmp_path, "slow", code=code)
+    options = ServeOptions(repository=tmp_path, ready_timeout_s=2, **AT_ONCE)
+    server = EmbeddedServer(options)
+    with pytest.raises(ServerTimeoutError, match="model 'slow' was not loaded within"):
+        server.start()
+    assert not server.alive
+
+
+@pytest_server
+def test_a_server_that_refuses_its_flags_shows_its_words(single: Path) -> None:
+    options = ServeOptions(repository=single, extra_args=("--no-such-flag=1",))
+    with (
+        pytest.raises(ServerError, match="ended by itself while it started") as caught,
+        EmbeddedServer(options),
+    ):
+        pass
+    assert "no-such-flag" in caught.value.detail
+
+
+def test_a_missing_repository_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="nowhere: no such folder"):
+        EmbeddedServer(ServeOptions(repository=tmp_path / "nowhere")).start()
+
+
+@pytest_server
+def test_what_is_found_is_there() -> None:
+    info = check_available()
+    assert info.version == "2.51.0"
+    assert info.server.is_file()
+    assert f"/{sys.version_info.major}.{sys.version_info.minor}/" in str(info.stub)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "libc", "words"),
+    [
+        ("darwin", "arm64", ("", ""), "wheels for Linux on x86_64 and aarch64 only"),
+        ("linux", "ppc64le", ("glibc", "2.36"), "on ppc64le"),
+        ("linux", "x86_64", ("glibc", "2.31"), "needs glibc 2.35 or newer; this host has glibc 2.31"),
+        ("linux", "x86_64", ("", ""), "musl"),
+    ],
+)
+def test_a_platform_without_a_wheel_is_refused(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, libc: tuple[str, str], words: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "libc_ver", lambda: libc)
+    with pytest.raises(MissingDependencyError) as caught:
+        check_available()
+    assert words in str(caught.value)
+    assert "nvcr.io/nvidia/tritonserver" in caught.value.hint
+
+
+def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    with pytest.raises(MissingDependencyError, match="nvidia-pytriton is not installed") as caught:
+        check_available()
+    assert caught.value.hint == "pip install 'triton-toolkit[serve]'"
+
+
+@pytest_server
+def test_a_python_without_a_stub_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", _Version((3, 14)))
+    with pytest.raises(MissingDependencyError, match=r"no Python backend for Python 3\.14; it has 3\.10"):
+        check_available()
+
+
+class _Version(tuple[int, ...]):
+    """As much of ``sys.version_info`` as is asked for."""
+
+    @property
+    def major(self) -> int:
+        return self[0]
+
+    @property
+    def minor(self) -> int:
+        return self[1]
