@@ -118,8 +118,8 @@ def test_a_config_that_fits_is_accepted(parts: Modules, given: dict[str, Any]) -
         ),
         pytest.param(
             config(input=[tensor("x", [-1, 4])]),
-            "model 'm', tensor 'x': the model expects 2 dimensions (shape [-1,3]) but the model configuration "
-            "specifies 2 dimensions (shape [-1,4])",
+            "model 'm', tensor 'x': the model expects 2 dimensions (shape [-1,3]) but the model "
+            "configuration specifies 2 dimensions (shape [-1,4])",
             id="other fixed dimension",
         ),
         pytest.param(
@@ -160,7 +160,7 @@ def test_batching_needs_a_dynamic_first_dimension(parts: Modules) -> None:
     fixed: dict[str, tuple[int, list[int | str]]] = {"x": (TensorProto.FLOAT, [2, 3])}
     given = config(max_batch_size=2, input=[tensor("x", [3])], output=[tensor("y_x", [3])])
     with pytest.raises(
-        parts["signature"].ConfigError, match="first dimension must be -1; but shape .* is .2,3."
+        parts["signature"].ConfigError, match=r"first dimension must be -1; but shape .* is \[2,3\]"
     ):
         check(parts, given, session(fixed))
 
@@ -169,7 +169,7 @@ def test_a_scalar_is_one_element(parts: Modules) -> None:
     made = session({"x": (TensorProto.FLOAT, [])})
     check(parts, config(input=[tensor("x", [1, 1])], output=[tensor("y_x", [1])]), made)
     with pytest.raises(
-        parts["signature"].ConfigError, match="scalar tensor 'x', should only provide 1 .*: .2.."
+        parts["signature"].ConfigError, match=r"scalar tensor 'x', should only provide 1 .*: \[2\]\."
     ):
         check(parts, config(input=[tensor("x", [2])], output=[tensor("y_x", [1])]), made)
 

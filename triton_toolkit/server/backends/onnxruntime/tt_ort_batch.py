@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np  # noqa: TID253 - runs in the server's stub process, which needs it at once
 
 if TYPE_CHECKING:
-    from triton_toolkit.server.backends.onnxruntime.tt_ort_signature import Signature
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_signature import Signature, configured_dims
+else:  # the stub imports model.py and its neighbours by their bare names
+    from tt_ort_signature import configured_dims
 
 Array = np.ndarray[Any, Any]
 Key = tuple[tuple[str, tuple[int, ...]], ...]
@@ -42,7 +44,7 @@ class BatchPlan:
         self._scalar_inputs = {name for name, tensor in inputs.items() if not tensor.shape}
         self._text_inputs = {name for name, tensor in inputs.items() if tensor.data_type == "TYPE_STRING"}
         self._scalar_dims = {
-            entry["name"]: [int(extent) for extent in entry["dims"]]
+            entry["name"]: configured_dims(entry)
             for entry in config["output"]
             if not signature.outputs[entry["name"]].shape
         }

@@ -201,8 +201,7 @@ def _check_entry(
             f"unable to load model '{config['name']}', configuration expects datatype {data_type} for {kind} "
             f"'{name}', model provides {tensor.data_type}"
         )
-    reshape = entry.get("reshape")
-    dims = [int(extent) for extent in (entry["dims"] if reshape is None else reshape.get("shape", []))]
+    dims = configured_dims(entry)
     if entry.get("allow_ragged_batch", False):
         _check_ragged(config, entry, tensor)
     elif shape and tensor.shape:
@@ -213,6 +212,12 @@ def _check_entry(
             "model configuration when the model doesn't support batching. Model configuration provided: "
             f"{_text(dims)}."
         )
+
+
+def configured_dims(entry: Mapping[str, Any]) -> list[int]:
+    """Return the shape that the model is to see: the reshape where there is one, else ``dims``."""
+    reshape = entry.get("reshape")
+    return [int(extent) for extent in (entry["dims"] if reshape is None else reshape.get("shape", []))]
 
 
 def _check_ragged(config: Mapping[str, Any], entry: Mapping[str, Any], tensor: Tensor) -> None:
