@@ -1,0 +1,66 @@
+"""``tt status``: what a target serves, and how it differs from what is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from triton_toolkit.cli._options import json_option, spec_option
+
+if TYPE_CHECKING:
+    from triton_toolkit.cli._output import Console
+    from triton_toolkit.deploy.status import TargetStatus
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  tt status --to local
+  tt status --to local --json
+"""
+)
+@click.option("--to", "target", required=True, metavar="TARGET", help="A target of the spec.")
+@click.option("--verify", is_flag=True, help="Also hash the files of every version on the target.")
+@spec_option
+@json_option
+def command(target: str, verify: bool, spec_path: Path, json_mode: bool) -> None:
+    """Show the models of a target: versions, states, and drift from what is built.
+
+    Only reads; differences do not change the exit code.
+    """
+    from triton_toolkit.cli._output import Console
+    from triton_toolkit.deploy.status import read_status
+    from triton_toolkit.spec.load import load_project
+
+    console = Console(json_mode)
+    status = read_status(load_project(spec_path), target, verify=verify)
+    if json_mode:
+        console.json(status.as_dict())
+    else:
+        _show(console, status)
+
+
+def _show(console: Console, status: TargetStatus) -> None:
+    rows = [
+        [
+            model.name,
+            str(version.number),
+            version.state or "not loaded",
+            version.passport.created if version.passport else "-",
+            version.reason,
+        ]
+        for model in status.models
+        for version in reversed(model.versions)
+    ]
+    ready = "ready" if status.ready else "not ready"
+    console.line(f"{status.target}: {status.store}, {status.url} (Triton {status.server.version}, {ready})")
+    console.table(["model", "version:>", "state", "built", "reason"], rows)
+    for model in status.models:
+        for problem in model.drift:
+            console.line(f"{model.name}: {problem}")
+    if status.lock is not None:
+        console.line(f"a deployment is under way: {status.lock}")
+    for name in status.leftovers:
+        console.line(f"left by a deployment that ended without a word: {name} (the next one removes it)")

@@ -1,0 +1,1 @@
+"""Put built models on a Triton host as one transaction, and tell what is there."""

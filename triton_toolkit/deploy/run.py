@@ -1,0 +1,298 @@
+"""Deploy: plan, preflight, try, publish, verify; or everything back as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit._progress import Progress
+from triton_toolkit.client.triton import CONTROL_TIMEOUT_S, TritonClient
+from triton_toolkit.client.types import ServerInfo
+from triton_toolkit.core.compare import Difference
+from triton_toolkit.deploy.history import log_entry
+from triton_toolkit.deploy.local_store import LocalStore
+from triton_toolkit.deploy.plan import DeployPlan, make_plan
+from triton_toolkit.deploy.preflight import check_models, check_plan, check_release, check_server
+from triton_toolkit.deploy.rehearsal import Rehearse, rehearsable
+from triton_toolkit.deploy.report import DeployReport, ModelResult
+from triton_toolkit.deploy.sequence import publish_steps, trial_steps
+from triton_toolkit.deploy.source import BuiltModel, read_with_steps
+from triton_toolkit.deploy.steps import LOAD, Host
+from triton_toolkit.deploy.store import Store
+from triton_toolkit.deploy.transaction import Transaction
+from triton_toolkit.errors import DeployError, EnvironmentProblem, TritonToolkitError
+
+if TYPE_CHECKING:
+    from triton_toolkit.spec.load import Project
+    from triton_toolkit.spec.models import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOptions:
+    """What to deploy and how.
+
+    Attributes:
+        names: Models to deploy, with the steps that their ensembles call; all of the spec without.
+        rehearsal: Whether to try the files on a private embedded server first, where one can run.
+        dry_run: Plan and check, write nothing.
+        call_timeout_s: Deadline of a call that should be answered at once.
+        load_timeout_s: Deadline of a load or an unload.
+        lock_wait_s: How long to wait for another deployment to the same store.
+    """
+
+    names: tuple[str, ...] = ()
+    rehearsal: bool = True
+    dry_run: bool = False
+    call_timeout_s: float = 10.0
+    load_timeout_s: float = CONTROL_TIMEOUT_S
+    lock_wait_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deployment:
+    """What is known once the target was reached."""
+
+    target_name: str
+    target: Target
+    options: DeployOptions
+    host: Host
+    info: ServerInfo
+    models: Sequence[BuiltModel]
+    progress: Progress
+
+
+def run_deploy(
+    project: Project,
+    target_name: str,
+    options: DeployOptions,
+    progress: Progress,
+    *,
+    store: Store | None = None,
+) -> DeployReport:
+    """Deploy models to a target of the spec: all of them, or none.
+
+    Each new version is tried on the target's server under a name that nobody knows (and before
+    that, where possible, on a private server), so that no client gets an answer of a version that
+    does not pass. Then it is published, loaded and verified under its own name; whatever goes wrong
+    from there on, the former version is served again.
+
+    Args:
+        project: The loaded spec, with the repository that ``tt build`` wrote.
+        target_name: A target of the spec.
+        options: What to deploy and how.
+        progress: Told about each step.
+        store: Where the server's repository is; the target's ``store`` folder where left out.
+
+    Raises:
+        SpecError: No such model or target.
+        ServerError: The server cannot be reached or controlled; nothing was changed.
+        EnvironmentProblem: The store cannot be written or has no room; all is as before.
+        DeployError: Refused before or after the trial, or rolled back; says what happened.
+        KeyboardInterrupt: After everything was taken back.
+    """
+    target = project.target(target_name)
+    for name in options.names:
+        project.model(name)
+    place = store or LocalStore(project.root / target.store)
+    models = read_with_steps(project.repository, options.names or tuple(project.spec.models))
+    notes = check_models(models)
+    place.check_usable()
+    headers = auth_headers(target)
+    with TritonClient(target.servers[0], timeout_s=options.call_timeout_s, headers=headers) as client:
+        progress.step(target_name, f"checking {client.url}")
+        deployment = _Deployment(
+            target_name=target_name,
+            target=target,
+            options=options,
+            host=Host(store=place, client=client, load_timeout_s=options.load_timeout_s),
+            info=check_server(client),
+            models=models,
+            progress=progress,
+        )
+        notes += check_release(deployment.info, target.release, models)
+        if options.dry_run:
+            return _planned(deployment, notes)
+        with place.lock(wait_s=options.lock_wait_s) as dead:
+            if dead is not None:
+                notes.append(f"took over the lock of a deployment that ended without a word: {dead}")
+            return _deploy(deployment, notes)
+
+
+def auth_headers(target: Target) -> dict[str, str]:
+    """Return the headers of a target, their values from the environment.
+
+    Raises:
+        EnvironmentProblem: A variable is not set.
+    """
+    headers = {}
+    for header, entry in target.auth.items():
+        if entry.env not in os.environ:
+            raise EnvironmentProblem(
+                f"environment variable {entry.env} is not set; `auth` of the target takes {header!r} from it",
+                hint=f"export {entry.env}=…",
+            )
+        headers[header] = os.environ[entry.env]
+    return headers
+
+
+def _planned(deployment: _Deployment, notes: list[str]) -> DeployReport:
+    store, client = deployment.host.store, deployment.host.client
+    index = client.index()
+    plan = make_plan(store, deployment.models, index)
+    notes += check_plan(store, plan, index)
+    results = [model.result() for model in plan.models]
+    return _report(deployment, "planned", results, notes, plan=plan)
+
+
+def _deploy(deployment: _Deployment, notes: list[str]) -> DeployReport:
+    """Deploy while holding the lock."""
+    host, progress = deployment.host, deployment.progress
+    notes += _remove_leftovers(host)
+    index = host.client.index()
+    plan = make_plan(host.store, deployment.models, index)
+    notes += check_plan(host.store, plan, index)
+    found: dict[str, tuple[Difference, ...]] = {}
+    transaction = Transaction(progress)
+    steps = [
+        *trial_steps(host, plan, rehearse=_rehearse(deployment, plan, notes)),
+        *publish_steps(host, plan, found, notes),
+    ]
+    with _logged(deployment, plan, transaction) as entry:
+        transaction.run(steps)
+        entry["verdict"] = "deployed" if plan.changed else "already deployed"
+    notes += [f"{model.name}: has no golden sample; its outputs were not checked"
+              for model in plan.models if model.built.samples is None]  # fmt: skip
+    results = _finish(deployment, plan, found, notes)
+    for note in notes:
+        progress.note(deployment.target_name, note)
+    return _report(deployment, entry["verdict"], results, notes, plan=plan, transaction=transaction)
+
+
+def _rehearse(deployment: _Deployment, plan: DeployPlan, notes: list[str]) -> Rehearse | None:
+    if not plan.published or not deployment.options.rehearsal:
+        return None
+    models, why_not = rehearsable(plan)
+    notes += why_not
+    progress = deployment.progress
+    return Rehearse(host=deployment.host, plan=plan, models=models, progress=progress) if models else None
+
+
+@contextmanager
+def _logged(deployment: _Deployment, plan: DeployPlan, transaction: Transaction) -> Iterator[dict[str, Any]]:
+    """Write the deployment into the target's log, and make an error tell what was taken back."""
+    started = time.monotonic()
+    entry: dict[str, Any] = {"verdict": "failed"}
+    try:
+        yield entry
+    except BaseException as exc:
+        interrupted = isinstance(exc, KeyboardInterrupt)
+        entry |= {"verdict": "interrupted" if interrupted else "failed", "reason": str(exc)}
+        entry |= {"not_undone": transaction.undo_problems, "seconds": time.monotonic() - started}
+        _append_log(deployment, plan, entry)
+        if isinstance(exc, TritonToolkitError):
+            raise _failure(exc, plan, transaction) from exc
+        deployment.progress.note(deployment.target_name, _aftermath(plan, transaction))
+        raise
+    entry["seconds"] = time.monotonic() - started
+    _append_log(deployment, plan, entry)
+
+
+def _append_log(deployment: _Deployment, plan: DeployPlan, entry: dict[str, Any]) -> None:
+    """Add the log's line; a store that cannot even take that is noted, and no reason to fail."""
+    line = log_entry(deployment.target_name, deployment.info, plan) | entry
+    try:
+        deployment.host.store.append_log(line)
+    except EnvironmentProblem as exc:
+        deployment.progress.note(deployment.target_name, f"the deployment log was not written: {exc}")
+
+
+def _failure(exc: TritonToolkitError, plan: DeployPlan, transaction: Transaction) -> TritonToolkitError:
+    """Return the error to raise for one that stopped the deployment.
+
+    A host's fault stays one (exit 3); anything else means that the deployment was refused.
+    """
+    kind = EnvironmentProblem if isinstance(exc, EnvironmentProblem) else DeployError
+    detail = "\n".join(filter(None, (exc.detail, *transaction.undo_problems)))
+    return kind(f"{exc.message}. {_aftermath(plan, transaction)}", hint=exc.hint, detail=detail)
+
+
+def _aftermath(plan: DeployPlan, transaction: Transaction) -> str:
+    if transaction.undo_problems:
+        return "Not all could be put back; see below"
+    loaded = any(record.step == LOAD and "undone" in record.outcome for record in transaction.records)
+    if not loaded:
+        return "Nothing was published; the target is as it was"
+    served = [
+        f"{model.name} version {max(model.serving)}" if model.serving else f"no {model.name}"
+        for model in plan.changed
+    ]
+    return f"Rolled back; served as before: {', '.join(served)}"
+
+
+def _remove_leftovers(host: Host) -> list[str]:
+    """Remove the candidates of deployments that died; we hold the lock, so none is alive."""
+    notes = []
+    for name in host.store.candidates():
+        host.client.unload(name, host.load_timeout_s)
+        host.store.discard(name)
+        notes.append(f"removed {name}, left by a deployment that ended without a word")
+    return notes
+
+
+def _finish(
+    deployment: _Deployment,
+    plan: DeployPlan,
+    found: Mapping[str, tuple[Difference, ...]],
+    notes: list[str],
+) -> list[ModelResult]:
+    """Tidy up after the commit; what fails here is noted and takes nothing back."""
+    results = []
+    for model in plan.models:
+        pruned: tuple[int, ...] = ()
+        try:
+            if model.publishes:
+                deployment.host.store.discard(model.candidate)
+                pruned = _prune(deployment, model.name)
+        except (TritonToolkitError, OSError) as exc:
+            notes.append(f"{model.name}: old versions were not removed: {exc}")
+        results.append(dataclasses.replace(model.result(), golden=found.get(model.name, ()), pruned=pruned))
+    return results
+
+
+def _prune(deployment: _Deployment, name: str) -> tuple[int, ...]:
+    """Remove the oldest versions beyond ``keep``, of those that tt deployed and nobody serves."""
+    host, keep = deployment.host, deployment.target.keep
+    serving = {state.version for state in host.client.index() if state.name == name and state.ready}
+    removed = []
+    for number in host.store.versions(name)[:-keep]:
+        if str(number) not in serving and host.store.passport(name, number) is not None:
+            host.store.remove_version(name, number)
+            removed.append(number)
+    return tuple(removed)
+
+
+def _report(
+    deployment: _Deployment,
+    verdict: str,
+    results: Sequence[ModelResult],
+    notes: Sequence[str],
+    *,
+    plan: DeployPlan,
+    transaction: Transaction | None = None,
+) -> DeployReport:
+    return DeployReport(
+        target=deployment.target_name,
+        store=deployment.host.store.location,
+        url=deployment.host.client.url,
+        server_version=deployment.info.version,
+        verdict=verdict,
+        models=tuple(results),
+        steps=transaction.records if transaction else (),
+        calls=plan.calls(),
+        notes=tuple(notes),
+    )
