@@ -1,0 +1,1 @@
+"""config.pbtxt: the protobuf, rendering through templates, parsing, and the server's rules."""
