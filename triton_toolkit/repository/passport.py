@@ -168,7 +168,7 @@ def read_samples(path: Path) -> Samples | None:
         return None
     sides: dict[str, dict[str, NDArray[Any]]] = {"input": {}, "output": {}}
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as handle, np.load(handle, allow_pickle=False) as archive:
             for key in archive.files:
                 side, _, rest = key.partition("/")
                 name, _, part = rest.partition("#")
