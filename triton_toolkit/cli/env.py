@@ -24,7 +24,11 @@ Examples:
 @click.option("--check", is_flag=True, help="Really start the embedded server and stop it again.")
 @json_option
 def command(check: bool, json_mode: bool) -> None:
-    """Show versions, extras, GPU, and whether the embedded Triton server runs here."""
+    """Show what is installed, what it is for, and what can run here.
+
+    Versions of the toolkit and of every extra, the processor and GPUs, and whether the embedded
+    Triton server runs on this machine. Nothing heavy is loaded for it.
+    """
     from triton_toolkit.cli._output import Console
     from triton_toolkit.environment import look_around
 

@@ -31,7 +31,11 @@ Examples:
 )
 @json_option
 def command(folder: Path, source: str | None, json_mode: bool) -> None:
-    """Write a commented tt.yaml into FOLDER (here without one); nothing is overwritten."""
+    """Write a commented tt.yaml into FOLDER; nothing is overwritten.
+
+    FOLDER is the current one where none is given. Without --from the spec describes a tiny example,
+    whose module is written too.
+    """
     from triton_toolkit.cli._output import Console
     from triton_toolkit.scaffold.files import SPEC_NAME, check_free, example_project, write_project
 
