@@ -121,7 +121,8 @@ def staged_folder(target: Path, *, staging: Path) -> Iterator[Path]:
     """Give a temporary folder that becomes ``target`` when the block ends well.
 
     The folder lies in ``<staging>/.tt-staging-…``; it is removed when the block raises, ctrl-C
-    included. ``target`` must not exist: nothing is ever overwritten.
+    included. A block that removes the folder itself leaves nothing behind. ``target`` must not
+    exist: nothing is ever overwritten.
 
     Args:
         target: What the folder becomes, by one rename; its parents are made then and not before.
@@ -136,6 +137,8 @@ def staged_folder(target: Path, *, staging: Path) -> Iterator[Path]:
     inner.mkdir()
     try:
         yield inner
+        if not inner.exists():
+            return
         _fsync_tree(inner)
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))

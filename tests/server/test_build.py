@@ -195,3 +195,9 @@ def test_a_model_that_does_not_load_is_refused_with_the_servers_reason(project: 
     assert "No module named 'no_such_package'" in result.stderr
     assert versions(project / "model_repository/words") == [1]
     assert not [path for path in (project / "model_repository").iterdir() if path.name.startswith(".")]
+
+
+def test_making_the_same_again_makes_no_version(project: Path) -> None:
+    assert build(project, "words", "--force")["words"]["version"] == 1
+    assert versions(project / "model_repository/words") == [1]
+    assert build(project, "words")["words"]["action"] == "unchanged"

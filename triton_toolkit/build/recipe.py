@@ -12,11 +12,14 @@ from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit._progress import Progress
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.repository.layout import latest_version
-from triton_toolkit.repository.passport import Passport, Samples, read_passport
+from triton_toolkit.repository.passport import Passport, read_passport
 from triton_toolkit.spec.load import Project
 
 if TYPE_CHECKING:
-    from triton_toolkit.spec.models import DimEntry, Model
+    from numpy.typing import NDArray
+
+    from triton_toolkit.spec.entries import DimEntry
+    from triton_toolkit.spec.models import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,7 @@ class Made:
     dependencies: tuple[str, ...] = ()
     tools: dict[str, str] = field(default_factory=dict)
     requires: list[str] = field(default_factory=list)
-    sample_inputs: Samples | None = None
+    sample_inputs: dict[str, NDArray[Any]] | None = None
     """Golden inputs whose outputs the embedded server has yet to record."""
 
 
@@ -107,7 +110,8 @@ def tool_versions(*packages: str) -> dict[str, str]:
     found = {}
     for package in packages:
         try:
-            found[f"tool {package}"] = metadata.version(package)
+            # 2.13.0+cpu and 2.13.0+cu130 export the same graph
+            found[f"tool {package}"] = metadata.version(package).partition("+")[0]
         except metadata.PackageNotFoundError:
             continue
     return found

@@ -29,8 +29,14 @@ from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
 from triton_toolkit.build.samples import record_golden
 from triton_toolkit.core.releases import export_target
 from triton_toolkit.errors import RepositoryError, TritonToolkitError
-from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME
-from triton_toolkit.repository.passport import Passport, read_passport, write_passport, write_samples
+from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME, latest_version
+from triton_toolkit.repository.passport import (
+    Passport,
+    check_files,
+    read_passport,
+    write_passport,
+    write_samples,
+)
 from triton_toolkit.spec.load import Project
 
 STAGES = ("export", "config")
@@ -169,7 +175,7 @@ def _report(context: Context, name: str, options: BuildOptions, progress: Progre
         name=name,
         kind=kind,
         action=decision.action.value,
-        version=decision.version,
+        version=decision.version if options.dry_run else latest_version(context.folder(name)),
         reasons=reasons,
         seconds=time.monotonic() - started,
         passport=None if options.dry_run else context.passport(name),
@@ -187,6 +193,8 @@ def _carry_out(
     building = decision.action is Action.BUILD and "export" in options.only
     if building:
         _build_version(context, recipe, folder, progress)
+        if not folder.is_dir():  # what was made is what stands already
+            building, folder = False, folder.with_name(str(decision.version - 1))
     if decision.action is Action.NONE or "config" not in options.only or not folder.is_dir():
         return
     try:
@@ -200,7 +208,12 @@ def _carry_out(
 
 
 def _build_version(context: Context, recipe: Recipe, target: Path, progress: Progress) -> None:
-    """Make the version folder in a staging folder of the repository and rename it into place."""
+    """Make the version folder in a staging folder of the repository and rename it into place.
+
+    Where its files are those of the version before, byte for byte, that version stays the latest: only
+    its passport is renewed, so that it is not made again for the same reason.
+    """
+    before = context.passport(recipe.name)
     with staged_folder(target, staging=context.project.repository) as folder:
         made = recipe.make(folder, progress)
         passport = _passport(context, recipe, made, folder)
@@ -209,7 +222,14 @@ def _build_version(context: Context, recipe: Recipe, target: Path, progress: Pro
             samples = record_golden(context, passport, config, folder, made.sample_inputs, progress)
             if samples is not None:
                 write_samples(folder, samples)
-        write_passport(folder, _passport(context, recipe, made, folder, config=config))
+        passport = _passport(context, recipe, made, folder, config=config)
+        former = target.with_name(str(int(target.name) - 1))
+        if before is not None and before.files == passport.files and not check_files(former, before):
+            progress.note(recipe.name, f"what was made is version {former.name}, byte for byte")
+            shutil.rmtree(folder)
+            write_passport(former, passport)
+        else:
+            write_passport(folder, passport)
 
 
 def _passport(context: Context, recipe: Recipe, made: Made, folder: Path, *, config: str = "") -> Passport:

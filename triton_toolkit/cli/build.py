@@ -106,8 +106,8 @@ def _proof(report: ModelReport) -> str:
     parts = []
     parity = report.passport.parity
     if parity:
-        worst = max((entry.get("max_absolute") or 0.0 for entry in parity), default=0.0)
-        parts.append(f"{len(parity)} comparisons, worst error {worst:.1e}")
+        worst = max(output["max_absolute"] or 0.0 for entry in parity for output in entry["outputs"])
+        parts.append(f"{len(parity)} comparisons, largest error {worst:.1e}")
     if report.passport.accuracy:
         figures = report.passport.accuracy
         parts.append(f"accuracy {figures['exported']:.4f} (original {figures['original']:.4f})")

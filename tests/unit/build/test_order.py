@@ -34,7 +34,7 @@ def test_unknown_model_offers_a_near_one(project_of: ProjectOf) -> None:
 
 def test_unknown_step_names_its_line(project_of: ProjectOf) -> None:
     context = project_of("e: {kind: ensemble, steps: [missing]}")
-    with pytest.raises(SpecError, match=r"tt.yaml:4:\d+: models.e.steps\[0\]: no model 'missing'"):
+    with pytest.raises(SpecError, match=r"tt.yaml:3:\d+: models.e.steps\[0\]: no model 'missing'"):
         build_order(context.project, [])
 
 
