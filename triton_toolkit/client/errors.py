@@ -58,6 +58,7 @@ class _TextRule(NamedTuple):
     needle: str
     error: ErrorClass
     hint: str
+    message: str = ""
 
 
 _TEXT_RULES = (
@@ -65,6 +66,7 @@ _TEXT_RULES = (
         "explicit model load / unload is not allowed",
         ServerError,
         "start the server with --model-control-mode=explicit",
+        "the server is not in explicit model control mode, so models cannot be loaded or unloaded",
     ),
     _TextRule("is restricted, expecting header", ServerError, "give that header in the target's `auth`"),
     _TextRule(
@@ -119,21 +121,25 @@ def http_status(code: int) -> str:
 
 
 def to_error(failure: TransportFailure, call: Call) -> TritonToolkitError:
-    """Return (not raise) the error for a failed call, with the URL and the server's own words."""
+    """Return (not raise) the error for a failed call, with the URL and the server's own words.
+
+    Where those have several lines (a traceback), the message has the first and ``detail`` all.
+    """
     if failure.status == "DEADLINE_EXCEEDED":
         return ServerTimeoutError(
             f"{call.url}: no answer within {call.timeout_s:g} s to: {call.doing}",
             hint="the server is overloaded or hangs; look at it, or give it longer",
         )
+    text = failure.text.strip().rstrip(";").strip()
+    first = text.partition("\n")[0].strip()
     if failure.answered is False:
         return ServerError(
-            f"{call.url}: cannot be reached to {call.doing}: {failure.text}",
+            f"{call.url}: cannot be reached to {call.doing}: {first}",
             hint="is the server running, and on this port, for this scheme? `tt serve` starts one here",
         )
-    for rule in _TEXT_RULES:
-        if rule.needle in failure.text:
-            return rule.error(f"{call.url}: refused to {call.doing}: {failure.text}", hint=rule.hint)
-    kind = STATUS_ERRORS[failure.status]
-    return kind(
-        f"{call.url}: refused to {call.doing}: {failure.text}", hint=_STATUS_HINTS.get(failure.status, "")
-    )
+    rule = next((rule for rule in _TEXT_RULES if rule.needle in text), None)
+    kind, hint = STATUS_ERRORS[failure.status], _STATUS_HINTS.get(failure.status, "")
+    message = f"refused to {call.doing}: {first}"
+    if rule is not None:
+        kind, hint, message = rule.error, rule.hint, rule.message or message
+    return kind(f"{call.url}: {message}", hint=hint, detail=text if text != first else "")

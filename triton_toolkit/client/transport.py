@@ -5,6 +5,7 @@ Both carry the same messages, so that everything above is written once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +15,7 @@ from triton_toolkit.client.errors import TransportFailure
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+_CONNECTION_TEXT = re.compile(r"^failed to connect to all addresses; last error: [A-Z_]+: (ipv[46]:\S+: )?")
 _MAX_MESSAGE_BYTES = 2**31 - 1  # the limit of protobuf itself
 
 
@@ -72,7 +74,7 @@ class GrpcTransport:
         except grpc.RpcError as exc:
             status = exc.code().name
             answered = None if status == "UNAVAILABLE" else True
-            text = (exc.details() or status).removeprefix("failed to connect to all addresses; last error: ")
+            text = _CONNECTION_TEXT.sub("", exc.details() or status)
             raise TransportFailure(status, text, answered=answered) from exc
 
     def close(self) -> None:

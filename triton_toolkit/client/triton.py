@@ -179,7 +179,7 @@ class TritonClient:
         try:
             answer = self._send("ModelInfer", f"run model {name!r}", request, timeout_s)
         except RefusedError as exc:
-            exc.detail = self._expectations(name, version)
+            exc.detail = "\n".join(filter(None, (exc.detail, self._expectations(name, version))))
             raise
         if len(answer.outputs) != len(answer.raw_output_contents):
             raise RefusedError(f"{self.url}: model {name!r} answered without raw tensor contents")

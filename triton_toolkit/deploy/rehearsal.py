@@ -114,6 +114,5 @@ def _check(client: TritonClient, model: ModelPlan) -> None:
 def _failed(model: ModelPlan, reason: str) -> TritonToolkitError:
     return DeployError(
         f"model {model.name!r} version {model.version} fails on a private server: {reason}",
-        hint="the target was not touched; where the model needs what only the target's server has, "
-        "deploy with --no-rehearsal",
+        hint="where the model needs what only the target's server has, deploy with --no-rehearsal",
     )

@@ -217,8 +217,11 @@ def _failure(exc: TritonToolkitError, plan: DeployPlan, transaction: Transaction
     A host's fault stays one (exit 3); anything else means that the deployment was refused.
     """
     kind = EnvironmentProblem if isinstance(exc, EnvironmentProblem) else DeployError
+    message = f"{exc.message.rstrip('.')}. {_aftermath(plan, transaction)}"
     detail = "\n".join(filter(None, (exc.detail, *transaction.undo_problems)))
-    return kind(f"{exc.message}. {_aftermath(plan, transaction)}", hint=exc.hint, detail=detail)
+    for name, candidate in plan.candidates.items():  # nobody knows a candidate by its name
+        message, detail = message.replace(candidate, name), detail.replace(candidate, name)
+    return kind(message, hint=exc.hint, detail=detail)
 
 
 def _aftermath(plan: DeployPlan, transaction: Transaction) -> str:

@@ -106,6 +106,7 @@ class Workshop:
 
     def __init__(self, root: Path, store: Path, url: str, prefix: str) -> None:
         self.root, self.store, self.url, self.prefix = root, store, url, prefix
+        self.working_url = url
         self.specs: dict[str, str] = {}
         self.target = {"keep": "2"}
 
@@ -135,6 +136,33 @@ class Workshop:
         source = how.pop("source", None) or _MODEL.format(y=how.pop("y", "x * 2"), marker=marker)
         config = 'backend: "python"\ninstance_group [ { kind: KIND_CPU count: 1 } ]\n'
         return self.write(short, version, marker, config=config, files={"model.py": source.encode()}, **how)
+
+    def build_onnx(self, short: str, version: int, marker: int, *, cut: int = 0, **how: Any) -> Path:
+        """Build a real ONNX model; ``cut`` bytes are missing at its end."""
+        from onnx import TensorProto, helper, numpy_helper
+
+        two, one = np.array([2], np.float32), np.array([[marker]], np.int64)
+        graph = helper.make_graph(
+            [
+                helper.make_node("Mul", ["x", "two"], ["y"]),
+                helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=1, axes=[1]),
+                helper.make_node("Cast", ["sum"], ["whole"], to=TensorProto.INT64),
+                helper.make_node("Sub", ["whole", "whole"], ["zero"]),
+                helper.make_node("Add", ["zero", "one"], ["marker"]),
+            ],
+            "marked",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "n"])],
+            [
+                helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "n"]),
+                helper.make_tensor_value_info("marker", TensorProto.INT64, ["batch", 1]),
+            ],
+            [numpy_helper.from_array(two, "two"), numpy_helper.from_array(one, "one")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
+        data = model.SerializeToString()
+        config = 'backend: "onnxruntime"\ninstance_group [ { kind: KIND_CPU count: 1 } ]\n'
+        files = {"model.onnx": data[: len(data) - cut]}
+        return self.write(short, version, marker, config=config, files=files, **how)
 
     def write(self, short: str, version: int, marker: int, *, config: str, **how: Any) -> Path:
         """Write a built version: ``files``, golden samples unless ``samples=False``, and its passport.
@@ -172,7 +200,7 @@ class Workshop:
         return run_deploy(self.project(), "local", wanted, progress or Silent(), store=store)
 
     def client(self) -> TritonClient:
-        return TritonClient(self.url)
+        return TritonClient(self.working_url)
 
     def marker(self, short: str) -> int:
         """What answers a caller that names no version."""

@@ -1,0 +1,190 @@
+"""Deployments that must not happen: what is refused, with which exit code, and that nothing changes."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from triton_toolkit.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_NO,
+    DeployError,
+    EnvironmentProblem,
+    ServerError,
+    ServerTimeoutError,
+    SpecError,
+)
+from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
+
+pytestmark = pytest.mark.server
+
+_BROKEN = {
+    "outputs-off": ({"answer": "triple"}, "y differs in 3 of 3 elements"),
+    "wrong-shape": ({"answer": "longer"}, r"y has shape \[1, 6\], expected \[1, 3\]"),
+}
+
+
+@pytest.mark.parametrize(("how", "problem"), _BROKEN.values(), ids=_BROKEN)
+def test_broken_version_is_refused_and_no_caller_meets_it(workshop, busy_clients, how, problem):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    before = workshop.tree()
+    workshop.build("m", 2, marker=22, **how)
+    with busy_clients("m", count=4) as seen, pytest.raises(DeployError, match=problem) as caught:
+        workshop.deploy("m")
+    assert caught.value.exit_code == EXIT_NO
+    assert "Nothing was published" in caught.value.message
+    assert (seen.errors, seen.markers) == ([], {11})
+    assert workshop.tree() == before
+    assert not any("tt-" in name for name in workshop.folders())
+
+
+@pytest.mark.parametrize("rehearsal", [False, True], ids=["on-the-server", "in-rehearsal"])
+def test_corrupt_file_with_fitting_hashes_is_refused(workshop, busy_clients, rehearsal):
+    workshop.build_onnx("m", 1, marker=11)
+    workshop.deploy("m")
+    workshop.build_onnx("m", 2, marker=22, cut=20)
+    with busy_clients("m", count=2) as seen, pytest.raises(DeployError) as caught:
+        workshop.deploy("m", rehearsal=rehearsal)
+    assert ("fails on a private server" in caught.value.message) is rehearsal
+    assert (seen.errors, seen.markers) == ([], {11})
+    assert workshop.serving("m") == ["1"]
+
+
+def test_file_changed_after_the_build_is_refused(workshop):
+    folder = workshop.build("m", 1, marker=11)
+    (folder / "samples.npz").write_bytes(b"other")
+    with pytest.raises(DeployError, match=r"changed after it was built: samples\.npz"):
+        workshop.deploy("m")
+
+
+def test_config_edited_after_the_build_is_refused(workshop):
+    folder = workshop.build("m", 1, marker=11)
+    config = folder.parent / "config.pbtxt"
+    config.write_text(config.read_text() + "# mine\n")
+    with pytest.raises(DeployError, match=r"config\.pbtxt is not the one that was built"):
+        workshop.deploy("m")
+
+
+def test_model_that_is_not_built_is_refused(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.forget("m")
+    with pytest.raises(DeployError, match="is not built") as caught:
+        workshop.deploy("m")
+    assert caught.value.hint == f"run `tt build {workshop.name('m')}` first"
+
+
+def test_unknown_model_and_target_are_errors_of_the_spec(workshop):
+    workshop.build("model", 1, marker=11)
+    with pytest.raises(SpecError, match=f"did you mean '{workshop.name('model')}'"):
+        workshop.deploy("modle")
+
+
+def test_config_that_the_server_would_refuse_is_refused_before_it_is_asked(workshop):
+    workshop.build("m", 1, marker=11, more="instance_group [ { count: 1 } ]\n")
+    with pytest.raises(DeployError, match=r"config\.pbtxt: instance_group"):
+        workshop.deploy("m")
+
+
+def test_version_that_the_policy_leaves_out_is_refused(workshop):
+    workshop.build("m", 2, marker=11, more="version_policy { specific { versions: [ 1 ] } }\n")
+    with pytest.raises(DeployError, match="version 2, its number on the target, would not be served"):
+        workshop.deploy("m")
+
+
+def test_onnx_that_the_release_cannot_load_is_refused(workshop):
+    workshop.build("m", 1, marker=11, onnx={"opset": {"": 30}, "ir_version": 8})
+    with pytest.raises(DeployError, match=r"opset 30 of ai\.onnx, and ONNX Runtime \S+ loads \d+ at most"):
+        workshop.deploy("m")
+
+
+def test_step_that_would_break_a_served_ensemble_is_refused(workshop):
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step")
+    workshop.deploy("pipe")
+    workshop.build("step", 2, marker=22, names=("image", "logits"))
+    with pytest.raises(DeployError, match=f"ensemble '{workshop.name('pipe')}', which is served") as caught:
+        workshop.deploy("step")
+    assert "input 'x' is gone; output 'y' is gone" in caught.value.message
+    assert workshop.marker("pipe") == 11
+
+
+def test_ensemble_whose_step_is_nowhere_is_refused(workshop):
+    workshop.build_over("pipe", 1, marker=11, step="absent")
+    with pytest.raises(DeployError, match="neither built nor on the target"):
+        workshop.deploy("pipe")
+
+
+def test_version_that_lies_there_unserved_is_refused(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    (workshop.store / workshop.name("m") / "7").mkdir()
+    workshop.build("m", 2, marker=22)
+    with pytest.raises(DeployError, match="would serve 7 of what lies in"):
+        workshop.deploy("m")
+
+
+def test_store_that_the_server_does_not_read_is_refused(workshop, tmp_path):
+    workshop.build("m", 1, marker=11)
+    other = tmp_path / "other"
+    other.mkdir()
+    workshop.target["store"] = str(other)
+    with pytest.raises(DeployError, match="the server reads another model repository"):
+        workshop.deploy("m")
+    assert list(other.iterdir()) == [other / ".tt-deployments.jsonl"]
+
+
+def test_store_that_is_not_there(workshop, tmp_path):
+    workshop.build("m", 1, marker=11)
+    workshop.target["store"] = str(tmp_path / "nowhere")
+    with pytest.raises(EnvironmentProblem, match="no such folder"):
+        workshop.deploy("m")
+
+
+def test_server_that_is_down(workshop):
+    workshop.build("m", 1, marker=11)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        workshop.url = f"grpc://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ServerError, match=workshop.url) as caught:
+            workshop.deploy("m")
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_server_that_hangs_is_given_up_at_the_deadline(workshop, scheme):
+    workshop.build("m", 1, marker=11)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        workshop.url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerTimeoutError, match=r"no answer within 0\.3 s") as caught:
+            workshop.deploy("m", call_timeout_s=0.3)
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_server_in_control_mode_none(workshop, server_without_control, scheme):
+    workshop.build("m", 1, marker=11)
+    workshop.url = getattr(server_without_control, f"{scheme}_url")
+    with pytest.raises(ServerError, match="is not in explicit model control mode") as caught:
+        workshop.deploy("m")
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+    assert "--model-control-mode=explicit" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def server_without_control(tmp_path_factory):
+    options = ServeOptions(
+        repository=tmp_path_factory.mktemp("none"), load=(), extra_args=("--model-control-mode=none",)
+    )
+    with EmbeddedServer(options) as server:
+        yield server
+
+
+def test_missing_credentials_are_named(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.target["auth"] = "{authorization: {env: TT_TEST_NO_SUCH_TOKEN}}"
+    with pytest.raises(EnvironmentProblem, match="TT_TEST_NO_SUCH_TOKEN is not set"):
+        workshop.deploy("m")
