@@ -72,7 +72,7 @@ def _number(name: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as exc:
-        raise ExportError(f"{name} gives a {type(value).__name__}, not a number") from exc
+        raise ExportError(f"{name} gives an object of type {type(value).__name__}, not a number") from exc
     if not math.isfinite(number):
         raise ExportError(f"{name} gives {number}, not a finite number")
     return number

@@ -17,7 +17,7 @@ from triton_toolkit.export.clean import check_graph
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
 from triton_toolkit.export.graph import all_tensors, graph_inputs, graph_outputs, load_graph, versions_of
 from triton_toolkit.export.job import ExportJob
-from triton_toolkit.export.samples import InputMaker, check_arrays, sizes_of
+from triton_toolkit.export.samples import InputMaker, check_arrays, format_sizes, sizes_of
 from triton_toolkit.export.session import RunFailed, Session
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def prepare_onnx(context: Context) -> Candidate:
     check_ranges(inputs, dims, job.source)
     maker = InputMaker(inputs, dims, sample)
     predict = _reference(Session(context.path), {tensor.name for tensor in outputs})
-    check_deterministic(predict, maker.at(maker.golden_sizes(job.batch_dim)), inputs, context.tolerance)
+    golden = maker.golden_sizes(job.batch_dim)
+    arrays, doing = maker.at(golden), f"{job.source} fails at {format_sizes(golden)}"
+    check_deterministic(predict(arrays, doing), predict(arrays, doing), context.tolerance)
     return Candidate(predict=predict, inputs=inputs, outputs=outputs, dims=dims, maker=maker)
 
 

@@ -78,6 +78,6 @@ def _check_tensor(name: str, value: Any) -> None:
 
     if not isinstance(value, torch.Tensor):
         raise ExportError(
-            f"output {name!r} is a {type(value).__name__}, not a tensor",
+            f"output {name!r} has type {type(value).__name__}, not a tensor",
             hint="return tensors only, not nested: each becomes one output of the served model",
         )

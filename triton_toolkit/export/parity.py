@@ -135,7 +135,7 @@ def explain_sizes(error: ExportError, failed: Sequence[Sizes], right: Sequence[S
         return error
     blamed = blame(failed, right)
     who = " and ".join(repr(name) for name in blamed) or "a combination of dimensions"
-    bad, good = ("; ".join(format_sizes(sizes) for sizes in group) for group in (failed, right))
+    bad, good = (_listed(group) for group in (failed, right))
     return type(error)(
         f"{error.message}. {who} {'are' if len(blamed) > 1 else 'is'} declared dynamic, but "
         f"fails at {bad} and is right at {good}",
@@ -143,6 +143,11 @@ def explain_sizes(error: ExportError, failed: Sequence[Sizes], right: Sequence[S
         "the range in dims",
         detail=error.detail,
     )
+
+
+def _listed(group: Sequence[Sizes]) -> str:
+    ascending = sorted(group, key=lambda sizes: tuple(sizes.values()))
+    return "; ".join(format_sizes(sizes) for sizes in ascending)
 
 
 def blame(failed: Sequence[Sizes], right: Sequence[Sizes]) -> list[str]:

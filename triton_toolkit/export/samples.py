@@ -61,7 +61,7 @@ class SampleFunction:
             result = self._function(**{name: sizes[name] for name in self.takes})
         if not isinstance(result, Mapping):
             raise ExportError(
-                f"{self._name} gives a {type(result).__name__}, not a mapping of input name -> array",
+                f"{self._name} gives an object of type {type(result).__name__}, not a mapping",
                 hint='return for example {"image": array}',
             )
         return {str(name): _to_array(f"{self._name}: {name}", value) for name, value in result.items()}
@@ -230,7 +230,7 @@ def _to_array(what: str, value: object) -> NDArray[Any]:
     encoded = [item.encode() if isinstance(item, str) else item for item in array.ravel().tolist()]
     for item in encoded:
         if not isinstance(item, bytes):
-            raise ExportError(f"{what} holds a {type(item).__name__}, not numbers or bytes")
+            raise ExportError(f"{what} holds values of type {type(item).__name__}, not numbers or bytes")
     result = np.empty(len(encoded), dtype=object)
     result[:] = encoded
     return result.reshape(array.shape)

@@ -50,7 +50,7 @@ def load_callable(files: ProjectFiles, target: str) -> Callable[..., Any]:
             )
         found = getattr(found, part)
     if not callable(found):
-        raise ExportError(f"{target} is a {type(found).__name__}, which cannot be called")
+        raise ExportError(f"{target} has type {type(found).__name__} and cannot be called")
     return found  # type: ignore[no-any-return]
 
 
@@ -77,7 +77,7 @@ def load_module(files: ProjectFiles, source: str) -> torch.nn.Module:
         )
     if not isinstance(module, torch.nn.Module):
         raise ExportError(
-            f"{source} gives a {type(module).__name__}, not a torch.nn.Module",
+            f"{source} gives an object of type {type(module).__name__}, not a torch.nn.Module",
             hint="return the module itself, with its weights loaded",
         )
     with user_code(f"{source}: the module cannot be moved to the CPU", files):
@@ -140,10 +140,10 @@ def user_code(doing: str, files: ProjectFiles, *, hint: str = "") -> Iterator[No
 
 
 def reason(exc: BaseException) -> str:
-    """Return an exception in one line: its type and the start of its text."""
+    """Return an exception in one line: its type and the first paragraph of its text."""
     if isinstance(exc, SyntaxError):
         return f"{type(exc).__name__}: {exc.msg}"
-    text = " ".join(str(exc).split())
+    text = " ".join(str(exc).strip().partition("\n\n")[0].split())
     if len(text) > _MAX_REASON:
         text = text[: _MAX_REASON - 1] + "…"
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__

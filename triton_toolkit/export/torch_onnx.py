@@ -85,7 +85,7 @@ def _run_exporter(
     tensors = tuple(torch.from_numpy(example[tensor.name].copy()) for tensor in job.inputs)
     shapes = _dynamic_shapes(job.inputs, job.dims)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("default")
+        warnings.simplefilter("ignore")  # forward's own were shown when it was tried
         try:
             program = torch.onnx.export(
                 original.adapter,
@@ -185,14 +185,15 @@ def _name_single_sizes(model: onnx.ModelProto, job: ExportJob) -> None:
     Triton's ONNX Runtime backend wants a variable first dimension wherever it batches, even where
     the only batch size is 1.
     """
-    single = {name for name, dim in job.dims.items() if dim.min == dim.max}
-    declared = {tensor.name: tensor.shape for tensor in job.inputs}
-    declared |= {name: tuple(shape) for name, (_, shape) in job.outputs.items() if shape}
+    single = {name: dim.max for name, dim in job.dims.items() if dim.min == dim.max}
+    declared = {name: tuple(shape) for name, (_, shape) in job.outputs.items() if shape}
+    declared |= {tensor.name: tensor.shape for tensor in job.inputs}
+    batch = () if job.batch_dim is None else (job.batch_dim,)
     for value in [*model.graph.input, *model.graph.output]:
-        shape = value.type.tensor_type.shape.dim
-        for axis, extent in enumerate(declared.get(value.name, ())):
-            if extent in single and axis < len(shape):
-                shape[axis].dim_param = str(extent)
+        written = value.type.tensor_type.shape.dim
+        for dim, extent in zip(written, declared.get(value.name, batch), strict=False):
+            if isinstance(extent, str) and dim.dim_value == single.get(extent):
+                dim.dim_param = extent
 
 
 def _call_site(text: str, files: ProjectFiles) -> str:

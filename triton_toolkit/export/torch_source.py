@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._optional import require
-from triton_toolkit.core.dims import example_sizes, proof_sizes
+from triton_toolkit.core.dims import Dim, example_sizes, proof_sizes
 from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
 from triton_toolkit.export.graph import graph_outputs, load_graph
 from triton_toolkit.export.original import Original
 from triton_toolkit.export.parity import explain_sizes
-from triton_toolkit.export.samples import InputMaker
+from triton_toolkit.export.samples import InputMaker, format_sizes
 from triton_toolkit.export.source import load_module
 from triton_toolkit.export.torch_onnx import export_torch
 
@@ -44,8 +45,7 @@ def prepare_torch(context: Context) -> Candidate:
     dims = used_dims(job.inputs, job.dims)
     maker = InputMaker(job.inputs, dims, context.sample_function())
     original = Original(module, [tensor.name for tensor in job.inputs], list(job.outputs), context.files)
-    example = maker.at(example_sizes(dims))
-    _try_forward(context, original, maker, example)
+    example = _try_forward(context, original, maker, dims)
     context.step("export to ONNX")
     sources = export_torch(replace(job, dims=dims), original, example, context.path, context.files)
     return Candidate(
@@ -58,25 +58,26 @@ def prepare_torch(context: Context) -> Candidate:
     )
 
 
-def _try_forward(context: Context, original: Original, maker: InputMaker, example: Arrays) -> None:
-    """Run forward before the exporter does: its errors are the user's own, not the exporter's.
+def _try_forward(context: Context, original: Original, maker: InputMaker, dims: Mapping[str, Dim]) -> Arrays:
+    """Run forward before the exporter does, and return the example inputs.
 
-    Where it fails at the example's sizes, all other sizes are tried too, to tell a model that is
-    broken from one that works at some sizes only.
+    So the user meets errors of forward as they are, not as the exporter's. Where it fails at the
+    example's sizes, all other sizes are tried too, to tell a model that is broken from one that works
+    at some sizes only.
     """
-    job = context.job
+    sizes = example_sizes(dims)
+    example = maker.at(sizes)
     try:
-        check_deterministic(original.predict, example, job.inputs, context.tolerance)
+        first = original.predict(example, f"forward fails at {format_sizes(sizes)}")
     except ExportError as exc:
-        failed, right = [], []
-        dims = used_dims(job.inputs, job.dims)
-        for sizes in proof_sizes(dims):
+        failed, right = [sizes], []
+        for others in proof_sizes(dims):
             try:
-                original.predict(maker.at(sizes))
+                original.predict(maker.at(others))
             except ExportError:
-                failed.append(sizes)
+                failed += [others] if others != sizes else []
             else:
-                right.append(sizes)
-        if example_sizes(dims) not in failed:
-            failed.insert(0, example_sizes(dims))
+                right.append(others)
         raise explain_sizes(exc, failed, right) from exc
+    check_deterministic(first, original.predict(example), context.tolerance)
+    return example

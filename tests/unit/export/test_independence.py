@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from triton_toolkit.errors import ParityError
+from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
+from triton_toolkit.export.parity import Tolerance
+
+X = np.float32([[1, 2, 3], [4, 5, 7], [8, 8, 1]])
+TOLERANCE = Tolerance(absolute=1e-5, relative=1e-5)
+
+
+def check(project, function, batch=(1, 2, 8)):
+    check_independence(
+        lambda arrays: {"y": function(arrays["x"])}, {"x": X}, {"n": 3}, project.dims(n=batch)["n"], TOLERANCE
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x * 2, id="elementwise"),
+        pytest.param(lambda x: x.mean(axis=1), id="over-a-row"),
+        pytest.param(lambda x: x + np.float32(1e-7) * len(x), id="within-the-tolerance"),
+    ],
+)
+def test_independent_rows_pass(project, function):
+    check(project, function)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        pytest.param(lambda x: x - x.mean(axis=0), "depends on the other rows of the batch", id="mean"),
+        pytest.param(
+            lambda x: x / np.exp(x).sum(axis=0), "depends on the other rows of the batch", id="softmax"
+        ),
+        pytest.param(
+            lambda x: np.cumsum(x, axis=0), "depends on the order of the rows of the batch", id="cumsum"
+        ),
+        pytest.param(
+            lambda x: np.sort(x, axis=0), "depends on the order of the rows of the batch", id="sort"
+        ),
+        pytest.param(lambda x: x + len(x), "depends on the other rows of the batch", id="batch-size"),
+        pytest.param(
+            lambda x: x * np.arange(len(x))[:, None], "depends on the order of the rows", id="position"
+        ),
+    ],
+)
+def test_dependent_rows_are_refused(project, function, message):
+    with pytest.raises(ParityError) as caught:
+        check(project, function)
+    assert message in caught.value.message
+    assert "would mix requests of different callers" in caught.value.message
+    assert "batch_dim" in caught.value.hint
+
+
+@pytest.mark.parametrize("function", [lambda x: x.mean(), lambda x: x[:2], lambda x: x.T[:2]])
+def test_an_output_without_a_row_each_is_refused(project, function):
+    with pytest.raises(ParityError, match="for a batch of 3"):
+        check(project, function)
+
+
+def test_a_batch_is_never_smaller_than_its_minimum(project):
+    sizes = []
+    check(project, lambda x: (sizes.append(len(x)), x)[1], batch=(2, 4, 8))
+    assert sizes == [3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"), [((1, 8, 32), 4), ((1, 1, 2), 2), ((6, 8, 9), 6), ((1, 1, 1), None)]
+)
+def test_rows_to_test_with(project, batch, rows):
+    sizes = independence_sizes({"n": 8, "m": 5}, project.dims(n=batch)["n"])
+    assert sizes == (None if rows is None else {"n": rows, "m": 5})
+
+
+def test_tiled_rows_become_distinct_with_values_of_the_sample(project):
+    ids = np.int64([[5, 6, 7]] * 3)
+    floats = np.float32([2.0] * 3)
+    inputs = (project.tensor("ids", "n", 3, dtype="int64"), project.tensor("x", "n"))
+    rows = distinct_rows({"ids": ids, "x": floats}, inputs)
+    assert rows["ids"].tolist() == [[5, 6, 7], [7, 5, 6], [6, 7, 5]]
+    assert len(set(rows["x"].tolist())) == 3
+    assert (ids == [5, 6, 7]).all()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("forward", "init"),
+    [
+        pytest.param("return x - x.mean(0, keepdim=True)", "pass", id="mean-over-the-batch"),
+        pytest.param(
+            "return self.norm(x)", "self.norm = nn.BatchNorm1d(4, track_running_stats=False)", id="norm"
+        ),
+    ],
+)
+def test_an_export_with_a_batch_dimension_is_checked(project, forward, init):
+    project.net(forward, init=init)
+    changes = {} if init == "pass" else {"dims": project.dims(batch=(2, 4, 8))}
+    with pytest.raises(ParityError, match="output 'y' depends on the other rows of the batch"):
+        project.run(batch_dim="batch", **changes)
+
+
+@pytest.mark.torch
+def test_an_export_without_a_batch_dimension_may_mix_rows(project):
+    project.net("return x - x.mean(0, keepdim=True)")
+    assert project.run().outputs[0].shape == ("batch", 4)
