@@ -10,10 +10,12 @@ server's own reason are reported.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import difflib
+import http.client
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +40,9 @@ from triton_toolkit.server.process import (
 __all__ = ["EmbeddedInfo", "EmbeddedServer", "ModelReport", "ServeOptions", "check_available"]
 
 _ATTEMPTS = 5  # each takes about half a second; losing a race for a free port is rare
+_CRASH_S = 5.0
 _REQUEST_S = 10.0
+_END_S = 2.0  # from a broken connection to the end of the supervisor
 _TAKEN = "already in use"
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
@@ -55,8 +59,8 @@ class ServeOptions:
     """None takes a free port; so do the other two."""
     http_port: int | None = None
     metrics_port: int | None = None
-    load: Literal["all"] | tuple[str, ...] = "all"
-    """The models to load at the start; ``()`` for none."""
+    load: Literal["all"] | tuple[str, ...] | None = "all"
+    """The models to load at the start; None for none."""
     ready_timeout_s: float = 120.0
     """For the start and all loads together."""
     exit_timeout_s: int = 10
@@ -154,15 +158,18 @@ class EmbeddedServer:
         raise self._running().ended_error("while it served")
 
     def models(self) -> list[ModelReport]:
-        """Return each model of the repository, each loaded version, with its state and reason."""
-        reports = self._control().index(_REQUEST_S)
+        """Return each model of the repository, each loaded version, with its state and reason.
+
+        Raises:
+            ServerError: The server has ended, or does not answer.
+        """
         return [
             replace(
                 report,
                 state="UNAVAILABLE" if report.name in self._reasons and not report.ready else report.state,
                 reason="" if report.ready else self._reasons.get(report.name) or clean(report.reason),
             )
-            for report in sorted(reports, key=lambda report: (report.name, report.version))
+            for report in sorted(self._index(), key=lambda report: (report.name, report.version))
             if not report.name.startswith(".")
         ]
 
@@ -171,17 +178,15 @@ class EmbeddedServer:
         return next((report.reason for report in self.models() if report.name == model and report.reason), "")
 
     def load(self, model: str, *, timeout_s: float = 120.0) -> str:
-        """Load a model, or load it again after its files changed; return "" or the server's reason."""
-        try:
-            answer = self._control().load(model, timeout_s)
-        except TimeoutError:
-            raise ServerTimeoutError(
-                f"model {model!r} was not loaded within {timeout_s:g} s", detail=tail(self.log_text())
-            ) from None
-        except OSError:
-            if self.alive:
-                raise
-            raise self._running().ended_error(f"while model {model!r} was loaded") from None
+        """Load a model, or load it again after its files changed; return "" or the server's reason.
+
+        Raises:
+            ServerTimeoutError: It was not loaded in time.
+            ServerError: The server has ended, or does not answer.
+        """
+        control = self._control()
+        with self._questions(f"while model {model!r} was loaded"):
+            answer = control.load(model, timeout_s)
         self._reasons.pop(model, None)
         if answer:
             self._reasons[model] = reason_of_failure(model, answer, self.log_text())
@@ -296,13 +301,13 @@ class EmbeddedServer:
         return self.load(model, timeout_s=max(deadline - time.monotonic(), 0.1))
 
     def _wanted_models(self) -> list[str]:
-        known = sorted({report.name for report in self._control().index(_REQUEST_S)})
+        known = sorted({report.name for report in self._index()})
         if self.options.load == "all":
             return [name for name in known if not name.startswith(".")]
-        for name in self.options.load:
+        for name in self.options.load or ():
             if name not in known:
                 raise self._unknown_model(name, known)
-        return list(dict.fromkeys(self.options.load))
+        return list(dict.fromkeys(self.options.load or ()))
 
     def _unknown_model(self, name: str, known: Iterable[str]) -> UsageError:
         near = difflib.get_close_matches(name, list(known), n=1)
@@ -311,6 +316,28 @@ class EmbeddedServer:
             + (f"; did you mean {near[0]!r}?" if near else ""),
             hint=f"models of this repository: {', '.join(known) or 'none'}",
         )
+
+    def _index(self) -> list[ModelReport]:
+        control = self._control()
+        with self._questions("while it served"):
+            return control.index(_REQUEST_S)
+
+    @contextlib.contextmanager
+    def _questions(self, when: str) -> Iterator[None]:
+        """Turn what goes wrong with a request into one clear error."""
+        process = self._running()
+        try:
+            yield
+        except TimeoutError:
+            raise ServerTimeoutError(
+                f"the embedded server did not answer in time {when}", detail=tail(self.log_text())
+            ) from None
+        except (OSError, http.client.HTTPException) as exc:
+            if process.wait(_END_S):
+                raise process.ended_error(when) from None
+            raise ServerError(
+                f"the embedded server does not answer {when}: {exc}", detail=tail(self.log_text())
+            ) from exc
 
     def _address(self, port: int) -> str:
         host = _WILDCARDS.get(self.options.host, self.options.host)

@@ -170,9 +170,21 @@ class ServerProcess:
         """Whether the supervisor, and with it the server, still runs."""
         return not self._ended and self._supervisor.poll() is None
 
-    def wait(self) -> None:
-        """Block for as long as it runs."""
-        self._supervisor.wait()
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block for as long as it runs, or ``timeout_s``; return whether it has ended."""
+        try:
+            self._supervisor.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def ends_within(self, seconds: float) -> bool:
+        """Say whether a server that dropped a connection ends: a crash takes a moment to write its trace."""
+        try:
+            self._supervisor.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def log_text(self) -> str:
         """Return all that the server has written; works after its end as well."""
@@ -235,6 +247,7 @@ class ServerProcess:
         self._ended = True
         with contextlib.suppress(BrokenPipeError):
             self._pipe("stdin").close()
+        self._supervisor.terminate()  # a forked child of this process may hold the pipe open
         try:
             self._supervisor.wait(self._exit_timeout_s + _END_SLACK_S)
         except subprocess.TimeoutExpired:  # a supervisor that hangs: end its server and itself
@@ -287,7 +300,8 @@ def _write_launch(folder: ServerFolder, launch: Launch) -> None:
         "state_file": None if launch.state_file is None else str(launch.state_file),
         "lock_file": None if launch.lock_file is None else str(launch.lock_file),
     }
-    (folder.path / "launch.json").write_text(json.dumps(value), encoding="utf-8")
+    with host_errors("prepare the embedded server's temporary folder"):
+        (folder.path / "launch.json").write_text(json.dumps(value), encoding="utf-8")
 
 
 def command_line(folder: ServerFolder, info: EmbeddedInfo, flags: Sequence[str]) -> tuple[str, ...]:
@@ -300,6 +314,5 @@ def command_line(folder: ServerFolder, info: EmbeddedInfo, flags: Sequence[str])
         "--model-control-mode=explicit",
         "--exit-on-error=false",
         f"--model-load-thread-count={PARALLEL_LOADS}",
-        "--allow-gpu-metrics=false",
         *flags,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from triton_toolkit.config.rules.model import is_tensorrt
+from triton_toolkit.config.rules.model import may_be_tensorrt
 from triton_toolkit.config.rules.rule import Problem, Severity, rule
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def profiles(config: ModelConfig) -> Iterator[Problem]:
     """Optimization profiles are TensorRT's, by number."""
     for index, group in enumerate(config.instance_group):
         path = ("instance_group", index, "profile")
-        if group.profile and not is_tensorrt(config):
+        if group.profile and not may_be_tensorrt(config):
             yield Problem(path, "is for the TensorRT backend only")
         for position, profile in enumerate(group.profile):
             if not profile.isdecimal():

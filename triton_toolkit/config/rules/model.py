@@ -42,9 +42,14 @@ def backend_of(config: ModelConfig) -> str:
     return by_platform.get(config.platform) or _FILES.get(config.default_model_filename, "")
 
 
-def is_tensorrt(config: ModelConfig) -> bool:
-    """Say whether the platform is, or will be completed to, ``tensorrt_plan``."""
-    return config.platform == "tensorrt_plan" or (not config.platform and backend_of(config) == "tensorrt")
+def may_be_tensorrt(config: ModelConfig) -> bool:
+    """Say whether the platform is ``tensorrt_plan``, or can still become it.
+
+    Without platform and backend, a file ``model.plan`` in the version folder makes it that.
+    """
+    if config.platform:
+        return bool(config.platform == "tensorrt_plan")
+    return backend_of(config) in ("tensorrt", "")
 
 
 @rule("model/max-batch-size", source="ValidateModelConfig")

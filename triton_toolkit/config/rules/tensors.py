@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from triton_toolkit.config.rules.model import is_tensorrt
+from triton_toolkit.config.rules.model import may_be_tensorrt
 from triton_toolkit.config.rules.rule import Problem, Severity, rule
 from triton_toolkit.spec.source import KeyPath
 
@@ -46,7 +46,7 @@ def names(config: ModelConfig) -> Iterator[Problem]:
 def data_types(config: ModelConfig) -> Iterator[Problem]:
     """A listed tensor has a type; only the TensorRT backend completes one that has none."""
     for path, entry in tensors(config):
-        if not entry.data_type and not is_tensorrt(config):
+        if not entry.data_type and not may_be_tensorrt(config):
             yield Problem((*path, "data_type"), "is missing")
 
 
@@ -54,7 +54,7 @@ def data_types(config: ModelConfig) -> Iterator[Problem]:
 def dims(config: ModelConfig) -> Iterator[Problem]:
     """A listed tensor has dims, each at least 1 or -1 for a dynamic dimension."""
     for path, entry in tensors(config):
-        if not entry.dims and not is_tensorrt(config):
+        if not entry.dims and not may_be_tensorrt(config):
             yield Problem(
                 (*path, "dims"), "is missing", "a scalar a batch item is dims: [1] with an empty reshape"
             )
@@ -118,7 +118,7 @@ def tensorrt_only(config: ModelConfig) -> Iterator[Problem]:
     """Shape tensors and non-linear formats exist in TensorRT engines alone."""
     for path, entry in tensors(config):
         for name in ("is_shape_tensor", "is_non_linear_format_io"):
-            if getattr(entry, name) and not is_tensorrt(config):
+            if getattr(entry, name) and not may_be_tensorrt(config):
                 yield Problem((*path, name), "is for the TensorRT backend only")
         if entry.is_non_linear_format_io and len(entry.dims) != 3:
             yield Problem((*path, "is_non_linear_format_io"), f"needs 3 dims, got {len(entry.dims)}")
