@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from triton_toolkit.cli import cli
 from triton_toolkit.repository.passport import Passport, Samples, write_passport, write_samples
-from triton_toolkit.server.embedded import EmbeddedServer
+from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
 pytestmark = pytest.mark.server
 
@@ -34,10 +39,10 @@ class TritonPythonModel:
             raise ValueError("this model does not load")
 
     def execute(self, requests):
-        if self.behaviour in ("steady", "mixed"):
+        if self.behaviour in ("steady", "mixed", "crowded"):
             time.sleep(0.005)
         if self.behaviour == "late":
-            time.sleep(1.0)
+            time.sleep(0.5)
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         outputs = [self.answer(x) for x in inputs]
         if self.behaviour == "mixed":
@@ -71,7 +76,9 @@ class TritonPythonModel:
             ids = pb_utils.get_input_tensor_by_name(request, "ids").as_numpy()
             text = pb_utils.get_input_tensor_by_name(request, "text").as_numpy()
             lengths = np.array([[len(row[0])] for row in text], np.int64) + ids.sum(axis=1, keepdims=True)
-            tensors = [pb_utils.Tensor("length", lengths), pb_utils.Tensor("echo", text)]
+            longest = max(len(row[0]) for row in text)
+            letters = np.array([list(row[0].ljust(longest, b"\\0")) for row in text], np.int64)
+            tensors = [pb_utils.Tensor("length", lengths), pb_utils.Tensor("letters", letters)]
             responses.append(pb_utils.InferenceResponse(tensors))
         return responses
 """
@@ -91,7 +98,7 @@ max_batch_size: 4
 input { name: "ids" data_type: TYPE_INT64 dims: [ -1 ] }
 input { name: "text" data_type: TYPE_STRING dims: [ 1 ] }
 output { name: "length" data_type: TYPE_INT64 dims: [ 1 ] }
-output { name: "echo" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "letters" data_type: TYPE_INT64 dims: [ -1 ] }
 """
 
 _ENSEMBLE = """
@@ -111,6 +118,8 @@ _DYNAMIC = "dynamic_batching { }"
 _BEHAVIOURS = {
     "steady": (8, _DYNAMIC),
     "mixed": (8, _DYNAMIC),
+    "crowded": (8, "dynamic_batching { default_queue_policy { max_queue_size: 2 } }"),
+    "fresh": (8, ""),
     "random": (8, ""),
     "nan": (0, ""),
     "flaky": (0, ""),
@@ -161,7 +170,7 @@ def write_sample(folder: Path, y: np.ndarray[Any, Any], tolerance: float = 1e-6)
     folder.mkdir(parents=True)
     write_samples(folder, Samples({"x": np.ones((2, 4), np.float32)}, {"y": y}))
     passport = Passport(
-        model="steady", kind="python", variant="", backend="python", created="", tools={}, key={},
+        model="steady", kind="torch", variant="", backend="python", created="", tools={}, key={},
         tolerance={"absolute": tolerance, "relative": 0.0},
     )  # fmt: skip
     write_passport(folder, passport)
@@ -204,9 +213,9 @@ class TestFigures:
         assert steps["steady"]["server_us"]["compute_infer"] >= 5000
         assert found["runs"][0]["server_us"]["compute_infer"] >= 5000
 
-    def test_first_request_of_a_model_is_told_apart(self, server: EmbeddedServer) -> None:
-        report(server, "random")
-        assert report(server, "random")["first_request_cold"] is False
+    def test_first_request_since_the_load_is_told_apart(self, server: EmbeddedServer) -> None:
+        assert report(server, "fresh")["first_request_cold"] is True
+        assert report(server, "fresh")["first_request_cold"] is False
 
     def test_traffic_of_others_is_noted(self, server: EmbeddedServer) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -271,10 +280,24 @@ class TestAnswers:
         assert found["verdict"] == "pass"
 
     @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
-    def test_bytes_and_a_dynamic_dimension(self, server: EmbeddedServer, http: bool) -> None:
+    def test_bytes_and_dynamic_dimensions(self, server: EmbeddedServer, http: bool) -> None:
         found = report(server, "text", "--dim", "ids_1=7", "--batch-size", "2", http=http)
         assert found["payload"]["shapes"] == {"ids": [2, 7], "text": [2, 1]}
         assert found["verdict"] == "pass"
+
+    def test_sample_whose_rows_were_padded_together_is_held_against_the_whole(
+        self, server: EmbeddedServer, tmp_path: Path
+    ) -> None:
+        """Alone the short text gives fewer letters than it gave beside the long one."""
+        text = np.array([[b"ab"], [b"abcd"]], dtype=object)
+        letters = np.array([[97, 98, 0, 0], [97, 98, 99, 100]])
+        outputs = {"length": np.array([[3], [5]]), "letters": letters}
+        write_samples(tmp_path, Samples({"ids": np.ones((2, 1), np.int64), "text": text}, outputs))
+        assert report(server, "text", "--passport", str(tmp_path))["correctness"]["problems"] == []
+        outputs["letters"] = letters + 1
+        write_samples(tmp_path, Samples({"ids": np.ones((2, 1), np.int64), "text": text}, outputs))
+        found = report(server, "text", "--passport", str(tmp_path), code=1)
+        assert found["correctness"]["problems"] == ["output 'letters' differs in 8 of 8 elements"]
 
 
 class TestVerdicts:
@@ -291,6 +314,13 @@ class TestVerdicts:
         assert found["verdict"] == "inconclusive"
         assert "--duration" in found["reasons"][0]
 
+    def test_open_step_is_measured_again_for_longer(self, server: EmbeddedServer) -> None:
+        short = ("--duration", "0.01s", "--warmup", "0s", "--slo", "p50<1s")
+        assert report(server, "steady", *short, code=4)["objectives"][0]["decided_in_s"] == 1
+        found = report(server, "steady", *short, "--extend-to", "5s")
+        assert found["verdict"] == "pass"
+        assert found["runs"][0]["schedule"]["duration_s"] == 1
+
     def test_failed_requests_are_counted_by_kind_and_fail(self, server: EmbeddedServer) -> None:
         found = report(server, "flaky", code=1)
         run = found["runs"][0]
@@ -298,6 +328,14 @@ class TestVerdicts:
         assert run["errors"]["internal"] == pytest.approx(run["requests"] / 10, abs=2)
         assert "no objective on error_rate allows for it" in " ".join(found["reasons"])
         assert "every tenth fails" in " ".join(found["reasons"])
+
+    @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
+    def test_requests_that_a_full_queue_turns_away_are_counted(
+        self, server: EmbeddedServer, http: bool
+    ) -> None:
+        found = report(server, "crowded", "--concurrency", "16", code=1, http=http)
+        assert found["runs"][0]["errors"]["unavailable"] > 0
+        assert "Exceeds maximum queue size" in found["runs"][0]["error_texts"]["unavailable"]
 
     def test_error_rate_objective_allows_for_failures(self, server: EmbeddedServer) -> None:
         assert report(server, "flaky", "--slo", "error_rate<50%", http=True)["verdict"] == "pass"
@@ -310,7 +348,7 @@ class TestVerdicts:
     def test_slow_model_has_a_sample_in_a_short_window(self, server: EmbeddedServer) -> None:
         run = report(server, "late", "--duration", "0.1s", "--warmup", "0s")["runs"][0]
         assert run["samples"] >= 1
-        assert run["latency_ms"]["p50"]["value"] >= 1000
+        assert run["latency_ms"]["p50"]["value"] >= 500
 
 
 class TestBadInput:
@@ -350,10 +388,60 @@ def test_table_ends_with_the_verdict(server: EmbeddedServer) -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert lines[-1].startswith("PASS  steady")
-    tables = lines[5 : next(i for i, line in enumerate(lines) if "in flight: batches" in line)]
+    tables = lines[5 : next(i for i, line in enumerate(lines) if " in flight: " in line)]
     assert max(len(line.rstrip()) for line in tables) <= 100
 
 
 def test_output_saves_the_report(server: EmbeddedServer, tmp_path: Path) -> None:
     result = probe(server, "steady", "--json", "--output", str(tmp_path / "probe.json"))
     assert json.loads((tmp_path / "probe.json").read_text()) == json.loads(result.stdout)
+
+
+class TestInterruption:
+    def start(self, server: EmbeddedServer, *options: str) -> subprocess.Popen[str]:
+        """Start a long probe in a process of its own and return when its load has begun."""
+        command = [sys.executable, "-m", "triton_toolkit", "probe", "steady", "--url", server.grpc_url]
+        command += [
+            "--duration",
+            "60s",
+            "--warmup",
+            "0s",
+            "--concurrency",
+            "4",
+            "--timeout",
+            "0.5s",
+            *options,
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "concurrency 4" in line:
+                break
+        return process
+
+    def test_ctrl_c_ends_it_at_once_with_130(self, server: EmbeddedServer) -> None:
+        process = self.start(server, "--json")
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=10)
+        assert (process.returncode, stdout, stderr) == (130, "", "Interrupted.\n")
+
+    def test_server_that_stops_answering_is_3(self, server: EmbeddedServer) -> None:
+        """It hangs during the load: each call has a deadline, so the probe ends and says so."""
+        process = self.start(server, "--duration", "0.5s")
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            _, stderr = process.communicate(timeout=20)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert process.returncode == 3
+        assert "the server was lost during the load at concurrency 4" in stderr
+
+    def test_server_that_dies_is_3(self, server: EmbeddedServer, tmp_path: Path) -> None:
+        steady = server.options.repository / "steady"
+        shutil.copytree(steady, tmp_path / "repository" / "steady")
+        with EmbeddedServer(ServeOptions(repository=tmp_path / "repository")) as mortal:
+            process = self.start(mortal)
+            os.kill(mortal.pid, signal.SIGKILL)
+            _, stderr = process.communicate(timeout=20)
+        assert process.returncode == 3
+        assert "the server was lost during the load at concurrency 4" in stderr

@@ -46,6 +46,8 @@ def _show_checks(console: Console, report: ProbeReport) -> None:
         f"batch size {payload['batch_size']}, {size} each"
     )
     cold = {True: " (first since it was loaded)", False: " (it had answered others before)", None: ""}
+    cpus, load = report.machine["cpus"], report.machine["load_average"][0]
+    console.line(f"  client    {cpus} CPUs, load average {load:g} before the run")
     console.line(f"  first     {report.first_request_ms:.2f} ms{cold[report.first_request_cold]}")
 
 
@@ -61,8 +63,9 @@ def _show_latency(console: Console, report: ProbeReport) -> None:
         row.append(_with_interval(run.latency_ms.get("p99")))
         row += [_value(run.latency_ms.get(name)) for name in extra]
         rows.append([*row, str(run.failed or "-"), _bars(run.histogram)])
-    first = report.runs[0]
-    title = f"Latency in ms at the client, {first.duration_s:g} s a step after {first.warmup_s:g} s warm-up"
+    lengths = " and ".join(dict.fromkeys(f"{run.duration_s:g} s" for run in report.runs))
+    warmup_s = report.runs[0].warmup_s
+    title = f"Latency in ms at the client, {lengths} a step after {warmup_s:g} s warm-up"
     console.table(columns, rows, title=title)
 
 
@@ -105,10 +108,15 @@ def _show_verdict(console: Console, report: ProbeReport) -> None:
     rest = [reason for reason in verdict.reasons if reason not in explained]
     for reason in rest:
         console.line(f"  {reason}")
-    steps = ", ".join(str(run.concurrency) for run in report.runs)
     held = sum(item.outcome == "pass" for item in verdict.judgements)
-    judged = f"{held} of {len(verdict.judgements)} judgements hold, " if verdict.judgements else ""
-    console.verdict(verdict.word, f"{report.model}: {judged}in flight: {steps}")
+    judged = f"; {held} of {len(verdict.judgements)} objectives hold" if verdict.judgements else ""
+    answers = "wrong answers" if _wrong(report) else "answers right"
+    failed = sum(run.failed for run in report.runs)
+    console.verdict(verdict.word, f"{report.model}: {answers}, {failed or 'no'} failed requests{judged}")
+
+
+def _wrong(report: ProbeReport) -> bool:
+    return bool(report.correctness.problems) or any(run.wrong for run in report.runs)
 
 
 def _value(estimate: Estimate | None) -> str:

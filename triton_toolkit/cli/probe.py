@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 _EXIT = {"pass": EXIT_OK, "fail": EXIT_NO, "inconclusive": EXIT_INCONCLUSIVE}
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str) -> float:
+def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     from triton_toolkit.core.units import parse_seconds
 
+    if value is None:
+        return None
     try:
         seconds = parse_seconds(value)
     except ValueError as exc:
@@ -102,6 +104,11 @@ not ready, 4 inconclusive (the data do not decide; the message says how long a r
     help="Measured time a step.",
 )  # fmt: skip
 @click.option(
+    "--extend-to", callback=_duration, metavar="TIME",
+    help="Measure a step that leaves an objective open again, for as long as should decide it, where "
+    "that is no longer than this.  [default: 30s without --duration, else 0s]",
+)  # fmt: skip
+@click.option(
     "--warmup", callback=_duration, default="1s", show_default=True, metavar="TIME",
     help="Load before each step's measuring begins.",
 )  # fmt: skip
@@ -153,6 +160,8 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
     console = Console(values["json_mode"])
     project = _project(ctx, values["spec_path"])
+    if values["extend_to"] is None:
+        values["extend_to"] = 30.0 if _is_default(ctx, "duration") else 0.0
     options = _options(values, project)
     with console.progress() as progress:
         report = run_probe(options, _golden_finder(values["passport"], project, options), progress)
@@ -172,12 +181,15 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def _project(ctx: click.Context, path: Path) -> Project | None:
     """Load the spec: one that was named must be there, the default one need not."""
-    named = ctx.get_parameter_source("spec_path") is not click.core.ParameterSource.DEFAULT
-    if not named and not path.is_file():
+    if _is_default(ctx, "spec_path") and not path.is_file():
         return None
     from triton_toolkit.spec.load import load_project
 
     return load_project(path)
+
+
+def _is_default(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
 
 
 def _options(values: dict[str, Any], project: Project | None) -> ProbeOptions:
@@ -197,6 +209,7 @@ def _options(values: dict[str, Any], project: Project | None) -> ProbeOptions:
         shapes=values["shapes"],
         dims=values["dims"],
         batch_size=values["batch_size"],
+        extend_to_s=values["extend_to"],
         objectives=_objectives(values["slos"], values["model"], project),
     )
 

@@ -77,6 +77,15 @@ class Correctness:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """What is sent: the load's payloads, the rows they are made of, the golden sample ([] without)."""
+
+    payloads: Sequence[Payload]
+    cases: Sequence[Payload]
+    golden: Sequence[Payload]
+
+
 @dataclass(slots=True)
 class Reference:
     """What each payload must give under load.
@@ -112,40 +121,31 @@ class Checker:
         self._checks: list[str] = []
         self._deterministic = True
 
-    def check(
-        self,
-        payloads: Sequence[Payload],
-        cases: Sequence[Payload],
-        golden_cases: Sequence[Payload],
-        first: Reply,
-    ) -> Reference:
-        """Send the payloads alone, the sample as a batch, and rows alone and together.
+    def check(self, requests: Requests, first: Reply) -> Reference:
+        """Send the payloads alone, the sample as it was recorded, and rows alone and together.
 
         A slow model is asked less: the reference then covers the first payloads only, at least one.
 
         Args:
-            payloads: What the load will send.
-            cases: The rows that they are made of.
-            golden_cases: The rows of the golden sample; [] without one.
-            first: The answer to ``payloads[0]``, already there.
+            requests: What is sent.
+            first: The answer to the first payload, already there.
         """
         self._requests += 1
-        again_ms = self._check_repeated(payloads[0], first)
+        again_ms = self._check_repeated(requests.payloads[0], first)
         # The first request may have been cold, so the faster of two tells what the next ones cost.
         affordable = max(1, int(_BUDGET_MS / max(min(first.latency_ms, again_ms), 1e-3)))
-        chosen = payloads[:affordable]
+        chosen = requests.payloads[:affordable]
         replies = [first, *(self._ask(payload) for payload in chosen[1:])]
-        reference = Reference(golden=payloads[0].expected is not None)
+        reference = Reference(golden=chosen[0].expected is not None)
         for payload, reply in zip(chosen, replies, strict=True):
             self._judge(payload, reply)
             reference.alone.append(reply.answer)
             alone = reply.result.outputs if self._deterministic else None
             reference.expected.append(payload.expected or alone)
-        self._checks.append("declared names, types, shapes, version; no NaN or infinity")
-        if golden_cases:
-            self._check_golden(golden_cases)
-        if len(golden_cases) < 2 and self._deterministic:
-            self._check_batch(cases[:affordable])
+        self._checks.append("as declared, no NaN or infinity")
+        self._check_golden(requests.golden)
+        if self._deterministic:
+            self._check_batch(requests.cases[:affordable])
         return reference
 
     def result(self) -> Correctness:
@@ -195,7 +195,7 @@ class Checker:
             differences = loose_differences(again.result.outputs, first.result.outputs)
             self._deterministic = all(difference.ok for difference in differences)
         if self._deterministic:
-            self._checks.append("the same request twice")
+            self._checks.append("the same twice")
         else:
             self._checks.append(
                 "the same request gives different answers, so answers are not held against others"
@@ -208,14 +208,18 @@ class Checker:
         if payload.expected is not None:
             self._compare_golden(reply.result.outputs, payload.expected)
 
-    def _check_golden(self, cases: Sequence[Payload]) -> None:
-        """Send the sample's rows together, as many as the model takes at once."""
-        size = max(1, min(self._model.max_batch_size, len(cases)))
-        for start in range(0, len(cases), size):
-            payload = join(cases[start : start + size]) if self._model.batched else cases[start]
-            self._judge(payload, self._ask(payload))
-        rows = f"{len(cases)} rows" if self._model.batched else "1 request"
-        self._checks.append(f"golden sample ({rows}) within its tolerance")
+    def _check_golden(self, payloads: Sequence[Payload]) -> None:
+        """Send the sample as it was recorded, or in parts of the most rows that the model takes."""
+        for payload in payloads:
+            reply = self._ask(payload)
+            expected: Arrays = payload.expected or {}
+            if len(payloads) > 1:  # padded to the longest row of a part, not of the whole
+                expected = self._comparable(reply.result.outputs, expected)
+            self._judge(Payload(payload.inputs, dict(expected)), reply)
+        if payloads:
+            rows = sum(_rows(payload) for payload in payloads)
+            size = f"{rows} rows" if self._model.batched else "1 request"
+            self._checks.append(f"golden sample ({size})")
 
     def _check_batch(self, cases: Sequence[Payload]) -> None:
         """Send rows alone and in one batch: each must get the same answer."""
@@ -228,12 +232,24 @@ class Checker:
         self._note(problems)
         for row, expected in enumerate(alone if not problems else ()):
             actual = {name: array[row : row + 1] for name, array in together.outputs.items()}
+            differences = loose_differences(actual, self._comparable(actual, expected))
             self._note(
                 f"row {row} of a batch of {count} is not what it is alone: output {d.output!r} {d.problem}"
-                for d in loose_differences(actual, expected)
+                for d in differences
                 if not d.ok
             )
-        self._checks.append(f"{count} rows alone and in one batch")
+        self._checks.append(f"{count} rows alone as in a batch")
+
+    def _comparable(self, actual: Arrays, expected: Arrays) -> Arrays:
+        """Leave out outputs that differ in the size of a dynamic dimension, as padding makes them."""
+        dynamic = {
+            spec.name: tuple(isinstance(extent, str) for extent in spec.shape) for spec in self._model.outputs
+        }
+        return {
+            name: array
+            for name, array in expected.items()
+            if name not in actual or not _differs_only_there(actual[name].shape, array.shape, dynamic[name])
+        }
 
     def _compare_golden(self, actual: Arrays, expected: Arrays) -> None:
         for difference in self._compare(actual, expected):
@@ -317,6 +333,13 @@ def loose_differences(actual: Arrays, expected: Arrays) -> list[Difference]:
             scale = float(finite.max()) if finite.size else 0.0
         differences += compare_outputs(actual, {name: array}, absolute=_LOOSE * scale, relative=_LOOSE)
     return differences
+
+
+def _differs_only_there(a: tuple[int, ...], b: tuple[int, ...], dynamic: tuple[bool, ...]) -> bool:
+    """Say whether two shapes differ, and in dynamic axes alone."""
+    if a == b or not len(a) == len(b) == len(dynamic):
+        return False
+    return all(free or size == other for size, other, free in zip(a, b, dynamic, strict=True))
 
 
 def _rows(payload: Payload) -> int:

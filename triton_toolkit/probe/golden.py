@@ -43,6 +43,11 @@ class Golden:
         known = self.passport.tolerance if self.passport else {}
         return {**DEFAULT_TOLERANCE, **known}
 
+    @property
+    def rows_are_independent(self) -> bool:
+        """Whether the build proved that rows of a batch do not influence each other."""
+        return self.passport is not None and self.passport.kind in ("torch", "onnx")
+
 
 def from_path(path: Path) -> Golden:
     """Read ``--passport``: a version folder, its ``passport.json``, or a samples file.

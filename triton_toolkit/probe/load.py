@@ -51,6 +51,7 @@ class Step(Generic[T]):
 
     Attributes:
         concurrency: Requests in flight.
+        timing: What was asked for.
         open_ns: When the window opened.
         close_ns: When it closed.
         records: What the workers saw, warm-up included.
@@ -60,6 +61,7 @@ class Step(Generic[T]):
     """
 
     concurrency: int
+    timing: Timing
     open_ns: int
     close_ns: int
     records: list[Record]
@@ -173,7 +175,7 @@ def run_closed_loop(
             flight.abort()
             raise
         after = snapshot()
-    return Step(concurrency, open_ns, close_ns, records, before, after, control.lost)
+    return Step(concurrency, timing, open_ns, close_ns, records, before, after, control.lost)
 
 
 def _wait(flight: Flight, control: Control, *, at_least_s: float, requests: int, timing: Timing) -> None:

@@ -9,13 +9,18 @@ from typing import Any
 from triton_toolkit import __version__
 
 
+def load_average() -> list[float]:
+    """Return the mean number of runnable processes over the last 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]
+
+
 def describe_machine() -> dict[str, Any]:
     """Return CPUs that this process may use, load average of 1, 5 and 15 minutes, and versions."""
     from importlib import metadata
 
     return {
         "cpus": len(os.sched_getaffinity(0)),
-        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "load_average": load_average(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "versions": {
             "tt": __version__,

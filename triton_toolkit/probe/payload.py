@@ -241,18 +241,43 @@ def np_dtype(dtype: DataType) -> np.dtype[Any]:
     return np.dtype(dtype.numpy)
 
 
-def sample_cases(model: LiveModel, samples: Samples) -> list[Payload]:
-    """Return the rows of the golden sample as cases; without batching the sample is one case."""
-    if not model.batched:
+def sample_cases(model: LiveModel, samples: Samples, *, independent: bool) -> list[Payload]:
+    """Return the rows of the golden sample as cases; without batching the sample is one case.
+
+    Args:
+        model: The model.
+        samples: Its golden sample.
+        independent: Whether rows are proven not to influence each other. Otherwise a row alone need
+            not give what it gave in the sample's batch (texts may be padded to the longest), so the
+            sample's outputs are not expected of it.
+    """
+    rows = _sample_rows(model, samples)
+    if rows <= 1:
         return [Payload(dict(samples.inputs), dict(samples.outputs))]
-    rows = min(len(array) for array in (*samples.inputs.values(), *samples.outputs.values()))
-    return [
-        Payload(
-            {name: array[row : row + 1] for name, array in samples.inputs.items()},
-            {name: array[row : row + 1] for name, array in samples.outputs.items()},
-        )
-        for row in range(min(rows, MAX_CASES))
-    ]
+    cases = [_rows_of(samples, row, row + 1) for row in range(min(rows, MAX_CASES))]
+    return cases if independent else [Payload(case.inputs) for case in cases]
+
+
+def golden_payloads(model: LiveModel, samples: Samples) -> list[Payload]:
+    """Return the golden sample as it was recorded, or in parts of the most rows that the model takes."""
+    rows = _sample_rows(model, samples)
+    if rows <= max(1, model.max_batch_size):
+        return [Payload(dict(samples.inputs), dict(samples.outputs))]
+    size = model.max_batch_size
+    return [_rows_of(samples, start, start + size) for start in range(0, rows, size)]
+
+
+def _sample_rows(model: LiveModel, samples: Samples) -> int:
+    if not model.batched:
+        return 1
+    return min(len(array) for array in (*samples.inputs.values(), *samples.outputs.values()))
+
+
+def _rows_of(samples: Samples, start: int, stop: int) -> Payload:
+    return Payload(
+        {name: array[start:stop] for name, array in samples.inputs.items()},
+        {name: array[start:stop] for name, array in samples.outputs.items()},
+    )
 
 
 def build_payloads(cases: Sequence[Payload], batch_size: int) -> list[Payload]:

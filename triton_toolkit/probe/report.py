@@ -131,6 +131,7 @@ class Judgement:
         outcome: pass, fail or inconclusive.
         estimate: The figure and its interval, None where there is no figure.
         reason: The same in words, with what would decide it where it is open.
+        decided_in_s: Length of a step that should decide an open objective; None where none soon would.
     """
 
     text: str
@@ -138,6 +139,7 @@ class Judgement:
     outcome: str
     estimate: Estimate | None
     reason: str
+    decided_in_s: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for a report."""
@@ -147,6 +149,7 @@ class Judgement:
             "outcome": self.outcome,
             "estimate": self.estimate.as_dict() if self.estimate else None,
             "reason": self.reason,
+            "decided_in_s": self.decided_in_s,
         }
 
 

@@ -5,37 +5,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton_toolkit._progress import Progress, Silent
 from triton_toolkit.client.triton import TritonClient
 from triton_toolkit.core.slo import Objective
 from triton_toolkit.errors import RefusedError, ServerError, UsageError
-from triton_toolkit.probe.correctness import Checker, Reference
+from triton_toolkit.probe.correctness import Checker, Requests
 from triton_toolkit.probe.golden import Golden
-from triton_toolkit.probe.load import Step, Timing, run_closed_loop
-from triton_toolkit.probe.machine import describe_machine
+from triton_toolkit.probe.load import Timing
+from triton_toolkit.probe.machine import describe_machine, load_average
 from triton_toolkit.probe.model import LiveModel, look_up
 from triton_toolkit.probe.payload import (
-    Payload,
     Sizes,
     batch_size_of,
     build_payloads,
     case_shapes,
     check_samples,
     generate_cases,
+    golden_payloads,
     sample_cases,
 )
-from triton_toolkit.probe.report import ProbeReport, Run
-from triton_toolkit.probe.senders import Request, ThreadSender
-from triton_toolkit.probe.server_split import Counters, Statistics
+from triton_toolkit.probe.report import ProbeReport, Verdict
+from triton_toolkit.probe.server_split import Counters
+from triton_toolkit.probe.session import Session
 from triton_toolkit.probe.single import Reply, Single
-from triton_toolkit.probe.summary import Context, histograms, summarise
-from triton_toolkit.probe.verdict import Evidence, check_objectives, judge, percentile_share
-from triton_toolkit.probe.wire import Destination, Wire, open_wire
-
-if TYPE_CHECKING:
-    from triton_toolkit.client.types import ServerInfo
+from triton_toolkit.probe.verdict import INCONCLUSIVE, Evidence, check_objectives, judge
+from triton_toolkit.probe.wire import Destination, open_wire
 
 _MAX_CONCURRENCY = 1024
 _DEFAULT_TIMING = Timing(warmup_s=1.0, duration_s=5.0, timeout_s=10.0)
@@ -56,6 +52,8 @@ class ProbeOptions:
         dims: Dynamic dimension -> size.
         batch_size: Rows a request; None means 1, or what ``shapes`` say.
         objectives: What the verdict is about besides right answers.
+        extend_to_s: A step that leaves an objective open is measured again for as long as should
+            decide it, where that is no longer than this.
     """
 
     url: str
@@ -68,25 +66,25 @@ class ProbeOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     batch_size: int | None = None
     objectives: tuple[Objective, ...] = ()
+    extend_to_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What will be sent: the payloads of the load, their rows, and the sample's rows."""
+    """What will be sent, and where it is from."""
 
-    payloads: list[Payload]
-    cases: list[Payload]
-    golden_cases: list[Payload]
+    requests: Requests
     batch_size: int
+    source: str
 
     def describe(self, distinct: int) -> dict[str, Any]:
-        inputs = self.payloads[0].inputs
+        payload = self.requests.payloads[0]
         return {
-            "source": "golden sample" if self.payloads[0].expected is not None else "generated",
+            "source": self.source,
             "distinct": distinct,
             "batch_size": self.batch_size,
-            "bytes": self.payloads[0].size_bytes,
-            "shapes": {name: list(array.shape) for name, array in inputs.items()},
+            "bytes": payload.size_bytes,
+            "shapes": {name: list(array.shape) for name, array in payload.inputs.items()},
         }
 
 
@@ -107,6 +105,7 @@ def run_probe(
         RepositoryError: The golden sample is damaged, or of another model.
     """
     progress = progress or Silent()
+    machine = describe_machine()
     check_objectives(options.objectives)
     _check_load(options)
     with TritonClient(options.url, timeout_s=options.timing.timeout_s, headers=options.headers) as client:
@@ -129,27 +128,58 @@ def run_probe(
             with Single(wire, destination) as single:
                 cold = None if counters is None else counters.read()[model.name].success.count == 0
                 progress.step(options.model, "checking its answers")
-                first = single.ask(plan.payloads[0].inputs)
+                first = single.ask(plan.requests.payloads[0].inputs)
                 checker = Checker(model, golden, single)
-                reference = checker.check(plan.payloads, plan.cases, plan.golden_cases, first)
-            job = _Job(options, model, plan, checker, reference, wire, counters)
-            runs = _load(job, progress)
+                reference = checker.check(plan.requests, first)
+            session = Session(
+                model=model,
+                checker=checker,
+                reference=reference,
+                wire=wire,
+                counters=counters,
+                batch_size=plan.batch_size,
+                objectives=options.objectives,
+                progress=progress,
+            )
+            session.prepare(plan.requests.payloads)
+            evidence, verdict = _measure(session, options, first)
         finally:
             wire.close()
-    return _report(job, info, first, runs, cold)
+    return ProbeReport(
+        model=model.name,
+        version=first.result.model_version,
+        server={"url": options.url, "name": info.name, "version": info.version},
+        verdict=verdict,
+        runs=tuple(evidence.runs),
+        correctness=evidence.correctness,
+        payload=plan.describe(len(reference.alone)),
+        first_request_ms=first.latency_ms,
+        first_request_cold=cold,
+        machine={**machine, "load_average_after": load_average()},
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What the load and the report need of the stages before them."""
+def _measure(session: Session, options: ProbeOptions, first: Reply) -> tuple[Evidence, Verdict]:
+    """Run the steps; measure those again, for longer, that leave an objective open."""
+    for concurrency in options.concurrency:
+        session.measure(concurrency, options.timing)
+    evidence, verdict = _judge(session, options, first)
+    if verdict.word != INCONCLUSIVE:
+        return evidence, verdict
+    needed_s: dict[int, float] = {}
+    for item in verdict.judgements:
+        if item.decided_in_s is not None and item.decided_in_s <= options.extend_to_s:
+            needed_s[item.concurrency] = max(item.decided_in_s, needed_s.get(item.concurrency, 0.0))
+    for concurrency, duration_s in needed_s.items():
+        session.measure(concurrency, dataclasses.replace(options.timing, duration_s=duration_s))
+    return _judge(session, options, first) if needed_s else (evidence, verdict)
 
-    options: ProbeOptions
-    model: LiveModel
-    plan: _Plan
-    checker: Checker
-    reference: Reference
-    wire: Wire
-    counters: Counters | None
+
+def _judge(session: Session, options: ProbeOptions, first: Reply) -> tuple[Evidence, Verdict]:
+    evidence = Evidence(
+        correctness=session.checker.result(), runs=session.runs(), first_request_ms=first.latency_ms
+    )
+    return evidence, judge(evidence, options.objectives)
 
 
 def _check_load(options: ProbeOptions) -> None:
@@ -170,17 +200,19 @@ def _plan(model: LiveModel, golden: Golden, options: ProbeOptions) -> _Plan:
         names=passport.inputs if passport else (),
     )
     rows = batch_size_of(model, sizes)
-    golden_cases = []
-    if golden.samples is not None:
-        check_samples(model, golden.samples, golden.origin)
-        golden_cases = sample_cases(model, golden.samples)
-    if golden_cases and not options.shapes and not options.dims:
-        cases = golden_cases
+    samples = golden.samples
+    if samples is not None:
+        check_samples(model, samples, golden.origin)
+    if samples is not None and not options.shapes and not options.dims:
+        cases, source = sample_cases(model, samples, independent=golden.rows_are_independent), "golden sample"
     else:
-        cases = generate_cases(model, case_shapes(model, sizes))
-    return _Plan(
-        payloads=build_payloads(cases, rows), cases=cases, golden_cases=golden_cases, batch_size=rows
+        cases, source = generate_cases(model, case_shapes(model, sizes)), "generated"
+    requests = Requests(
+        payloads=build_payloads(cases, rows),
+        cases=cases,
+        golden=golden_payloads(model, samples) if samples is not None else [],
     )
+    return _Plan(requests=requests, batch_size=rows, source=source)
 
 
 def _counters(client: TritonClient, model: LiveModel, version: str, progress: Progress) -> Counters | None:
@@ -192,59 +224,3 @@ def _counters(client: TritonClient, model: LiveModel, version: str, progress: Pr
         progress.note(model.name, f"no figures from inside the server: {exc.message}")
         return None
     return counters
-
-
-def _load(job: _Job, progress: Progress) -> list[Run]:
-    options, counters = job.options, job.counters
-    known = zip(job.plan.payloads, job.reference.alone, job.reference.expected, strict=False)
-    requests = [
-        Request(job.wire.encode(payload.inputs), answer.body if expected is not None else b"")
-        for payload, answer, expected in known
-    ]
-
-    def snapshot() -> Statistics | None:
-        return None if counters is None else counters.read()
-
-    timing = options.timing
-    steps: list[Step[Statistics | None]] = []
-    for concurrency in options.concurrency:
-        progress.step(
-            options.model,
-            f"concurrency {concurrency}: {timing.warmup_s:g} s warm-up, then {timing.duration_s:g} s",
-        )
-        try:
-            steps.append(run_closed_loop(ThreadSender(job.wire), requests, concurrency, timing, snapshot))
-        except ServerError as exc:
-            text = f"the server was lost during the load at concurrency {concurrency}: {exc.message}"
-            raise type(exc)(text, hint="look at the server's log; figures of a broken run are not shown") from exc
-    return _summaries(job, steps)
-
-
-def _summaries(job: _Job, steps: list[Step[Statistics | None]]) -> list[Run]:
-    shares = {item.metric: percentile_share(item.metric) for item in job.options.objectives}
-    context = Context(
-        model=job.model,
-        timing=job.options.timing,
-        batch_size=job.plan.batch_size,
-        percentiles={name: q for name, q in shares.items() if q is not None},
-    )
-    runs = [summarise(step, context, job.checker, job.reference, job.wire) for step in steps]
-    shapes = histograms([step.sample() for step in steps])
-    return [dataclasses.replace(run, histogram=shape) for run, shape in zip(runs, shapes, strict=True)]
-
-
-def _report(job: _Job, info: ServerInfo, first: Reply, runs: list[Run], cold: bool | None) -> ProbeReport:
-    correctness = job.checker.result()
-    evidence = Evidence(correctness=correctness, runs=runs, first_request_ms=first.latency_ms)
-    return ProbeReport(
-        model=job.model.name,
-        version=first.result.model_version,
-        server={"url": job.options.url, "name": info.name, "version": info.version},
-        verdict=judge(evidence, job.options.objectives),
-        runs=tuple(runs),
-        correctness=correctness,
-        payload=job.plan.describe(len(job.reference.alone)),
-        first_request_ms=first.latency_ms,
-        first_request_cold=cold,
-        machine=describe_machine(),
-    )

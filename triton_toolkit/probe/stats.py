@@ -30,6 +30,7 @@ _T = 2.0930
 _Z = 1.9600
 _DISPERSION_LIMIT = 1.333
 """85 % quantile of chi-squared / degrees of freedom, PARTS - 1 of them: more counts as dependence."""
+_TREND_SHARE = 0.1
 _TREND_LIMIT = 3.29
 """Standard normal score beyond which (two-sided, 0.1 %) a run counts as drifting."""
 
@@ -111,9 +112,9 @@ class Sample:
         return ratio * (_T / _Z) ** 2 if ratio > _DISPERSION_LIMIT else 1.0
 
     def drift(self) -> tuple[float, float] | None:
-        """Return the medians of the first and last third if the run has a trend, else None.
+        """Return the medians of the first and last third if the run has a trend that matters, else None.
 
-        Mann-Kendall test on the medians of the run's parts at 0.1 %.
+        Mann-Kendall test on the medians of the run's parts at 0.1 %, and 10 % between the thirds.
         """
         import numpy as np
 
@@ -125,7 +126,8 @@ class Sample:
         if abs(rises) <= _TREND_LIMIT * deviation:
             return None
         third = len(self) // 3
-        return float(np.median(self._ordered[:third])), float(np.median(self._ordered[-third:]))
+        first, last = float(np.median(self._ordered[:third])), float(np.median(self._ordered[-third:]))
+        return (first, last) if abs(last - first) > _TREND_SHARE * first else None
 
     def histogram(self, bins: int, low: float, high: float) -> list[int]:
         """Count the latencies in ``bins`` classes of equal ratio from ``low`` to ``high``, both > 0."""

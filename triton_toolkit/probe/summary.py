@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_toolkit.probe.correctness import Checker, Reference
-from triton_toolkit.probe.load import Step, Timing
+from triton_toolkit.probe.load import Step
 from triton_toolkit.probe.model import LiveModel
 from triton_toolkit.probe.report import Histogram, Run
 from triton_toolkit.probe.server_split import Split, Statistics, split, was_reloaded, why_not_larger
@@ -28,13 +28,11 @@ class Context:
 
     Attributes:
         model: The model.
-        timing: What was asked for.
         batch_size: Rows a request.
         percentiles: Name -> share, besides the usual ones: those that objectives name.
     """
 
     model: LiveModel
-    timing: Timing
     batch_size: int
     percentiles: dict[str, float]
 
@@ -52,9 +50,9 @@ def summarise(
     return Run(
         concurrency=step.concurrency,
         batch_size=rows,
-        duration_s=context.timing.duration_s,
+        duration_s=step.timing.duration_s,
         measured_s=step.measured_s,
-        warmup_s=context.timing.warmup_s,
+        warmup_s=step.timing.warmup_s,
         requests=step.requests(),
         samples=len(sample),
         latency_ms=latency,

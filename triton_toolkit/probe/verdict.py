@@ -16,7 +16,7 @@ from triton_toolkit.core.slo import Objective, Unit
 from triton_toolkit.errors import UsageError
 from triton_toolkit.probe.correctness import Correctness
 from triton_toolkit.probe.report import Judgement, Run, Verdict
-from triton_toolkit.probe.stats import CONFIDENCE, Estimate, requests_needed, share
+from triton_toolkit.probe.stats import Estimate, requests_needed, share
 
 PASS = "pass"  # noqa: S105 - a verdict, not a password
 FAIL = "fail"
@@ -124,6 +124,7 @@ def _nothing_wrong(evidence: Evidence) -> str:
 def _judge(objective: Objective, run: Run, evidence: Evidence) -> Judgement:
     estimate = _figure(objective.metric, run, evidence)
     where = f"at concurrency {run.concurrency}"
+    seconds = None
     if estimate is None:
         outcome, text = _without_figure(objective, run)
         reason = f"{objective.text} {text} {where}"
@@ -131,9 +132,15 @@ def _judge(objective: Objective, run: Run, evidence: Evidence) -> Judgement:
         outcome = _outcome(objective, estimate)
         reason = _reason(objective, estimate, outcome, where)
         if outcome == INCONCLUSIVE:
-            reason += f"; {what_would_decide(objective, estimate, run)}"
+            seconds = decided_in_s(objective, estimate, run)
+            reason += f"; {_what_would_decide(seconds)}"
     return Judgement(
-        text=objective.text, concurrency=run.concurrency, outcome=outcome, estimate=estimate, reason=reason
+        text=objective.text,
+        concurrency=run.concurrency,
+        outcome=outcome,
+        estimate=estimate,
+        reason=reason,
+        decided_in_s=seconds,
     )
 
 
@@ -190,20 +197,29 @@ def _interval(estimate: Estimate, unit: Unit) -> str:
     if estimate.low == estimate.high == estimate.value:
         return ""
     if estimate.high is None and estimate.low is not None:
-        return f", at least {_show(estimate.low, unit)} with {CONFIDENCE:.0%} confidence and no upper bound"
+        return f", at least {_show(estimate.low, unit)} with 95 % confidence and no upper bound"
     if estimate.low is None and estimate.high is not None:
-        return f", at most {_show(estimate.high, unit)} with {CONFIDENCE:.0%} confidence and no lower bound"
+        return f", at most {_show(estimate.high, unit)} with 95 % confidence and no lower bound"
     low, high = _show(estimate.low or 0.0, unit), _show(estimate.high or 0.0, unit)
-    return f" ({low} to {high} with {CONFIDENCE:.0%} confidence)"
+    return f" ({low} to {high} with 95 % confidence)"
 
 
-def what_would_decide(objective: Objective, estimate: Estimate, run: Run) -> str:
-    """Say how long a run would settle an open objective, from how an interval shrinks with its length."""
+def _what_would_decide(seconds: float | None) -> str:
+    if seconds is None:
+        return "the figure is too close to the limit for a longer run to decide it soon"
+    return f"about {seconds:.0f} s a step should decide it (--duration {seconds:.0f}s)"
+
+
+def decided_in_s(objective: Objective, estimate: Estimate, run: Run) -> float | None:
+    """Return how long a step would decide an open objective, None if over an hour.
+
+    An interval shrinks with the square root of the run's length. Whole seconds, from 10 s on in fives.
+    """
     needed_s = _needed_s(objective, estimate, run)
     if needed_s is None or needed_s > _LONGEST_S:
-        return "the figure is too close to the limit for a longer run to decide it soon"
-    seconds = math.ceil(needed_s / 5) * 5
-    return f"about {seconds} s a step should decide it (--duration {seconds}s)"
+        return None
+    grain_s = 1 if needed_s < 10 else 5
+    return float(math.ceil(needed_s / grain_s) * grain_s)
 
 
 def _needed_s(objective: Objective, estimate: Estimate, run: Run) -> float | None:
@@ -230,5 +246,5 @@ def _point(value: float) -> Estimate:
 
 def _show(value: float, unit: Unit) -> str:
     if unit is Unit.RATIO:
-        return f"{value:.3%}" if value else "0 %"
+        return f"{100 * value:.3g} %"
     return f"{value:.4g} ms" if unit is Unit.MILLISECONDS else f"{value:.4g}/s"
