@@ -17,7 +17,7 @@ from triton_toolkit.errors import MissingDependencyError
 from triton_toolkit.server.embedded import check_available
 
 PACKAGE = Path(__file__).parents[2] / "triton_toolkit"
-COMMAND = re.compile(r"(?:^|`)tt ([a-z]+)")
+COMMAND = re.compile(r"(?:^|`|: )tt ([a-z]+)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 OF_OTHERS = {"--force-reinstall", "--enable-shared"}
 """Options of pip, and of Python's own configure script."""

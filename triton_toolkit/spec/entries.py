@@ -34,7 +34,7 @@ _MAX_SIZE = 2**31 - 1
 class Base(BaseModel):
     """What all parts of a spec share: unknown keys are refused, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _name(value: str) -> str:
@@ -60,7 +60,7 @@ def _extent(value: Any) -> int | str:
     """Check a size or the name of a dynamic dimension."""
     example = "name a dynamic dimension (such as batch), or give a fixed size"
     if isinstance(value, str) and value.strip() and not value.strip().lstrip("+-").isdigit():
-        return value.strip()
+        return value
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_SIZE:
         return value
     raise RuleError(f"{value!r} is neither a size from 1 nor the name of a dimension", hint=example)
