@@ -194,6 +194,33 @@ def build_batching(root: Path) -> None:
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
 
 
+def build_ragged(root: Path) -> None:
+    """Lengths from the offsets that the backend makes, and the values, doubled, cut as they came."""
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["doubled"]),
+        helper.make_node("Slice", ["offsets", "one", "end", "zero"], ["ends"]),
+        helper.make_node("Slice", ["offsets", "zero", "minus", "zero"], ["starts"]),
+        helper.make_node("Sub", ["ends", "starts"], ["counts"]),
+        helper.make_node("Unsqueeze", ["counts", "one"], ["lengths"]),
+    ]
+    numbers = {"zero": 0, "one": 1, "minus": -1, "end": 2**31}
+    save(
+        root / "ragged",
+        nodes,
+        [info("x", DataType.FP32, ["n"]), info("offsets", DataType.INT32, ["m"])],
+        [info("doubled", DataType.FP32, ["n"]), info("lengths", DataType.INT32, ["b", 1])],
+        initializers=[helper.make_tensor(name, TensorProto.INT64, [1], [n]) for name, n in numbers.items()],
+        config="""max_batch_size: 8
+            input [ { name: "x" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true } ]
+            batch_input [ { kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO target_name: "offsets"
+              data_type: TYPE_INT32 source_input: "x" } ]
+            output [ { name: "doubled" data_type: TYPE_FP32 dims: [-1] },
+                     { name: "lengths" data_type: TYPE_INT32 dims: [1] } ]
+            batch_output [ { target_name: "doubled" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: "x" } ]
+            dynamic_batching { preferred_batch_size: [2] max_queue_delay_microseconds: 2000000 }""",
+    )
+
+
 def build_sequence(root: Path) -> None:
     save(
         root / "sequence",
@@ -249,6 +276,7 @@ def server(
         build_files,
         build_completion,
         build_batching,
+        build_ragged,
         build_sequence,
         build_settings,
     ):
@@ -405,6 +433,15 @@ def test_a_bad_request_fails_alone(client: grpcclient.InferenceServerClient) -> 
     assert [isinstance(answer, InferenceServerException) for answer in answers] == [False, True, False, False]
     assert "out of data bounds" in str(answers[1])
     assert answers[3]["value"].tolist() == [[40.0]]
+
+
+def test_requests_of_different_lengths_are_joined(client: grpcclient.InferenceServerClient) -> None:
+    sent = [{"x": np.array([[1, 2]], np.float32)}, {"x": np.array([[3, 4, 5]], np.float32)}]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda inputs: infer(client, "ragged", inputs), sent)
+    assert (first["doubled"].tolist(), first["lengths"].tolist()) == ([[2, 4]], [[2]])
+    assert (second["doubled"].tolist(), second["lengths"].tolist()) == ([[6, 8, 10]], [[3]])
+    assert batch_sizes(client, "ragged") == {2: 1}
 
 
 def together(client: grpcclient.InferenceServerClient, model: str, requests: list[Any]) -> list[Any]:

@@ -312,7 +312,7 @@ from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 import threading
 
 def serve():
-    with EmbeddedServer(ServeOptions(repository=Path(sys.argv[1]), load=(), exit_timeout_s=0)) as server:
+    with EmbeddedServer(ServeOptions(repository=Path(sys.argv[1]), load=None, exit_timeout_s=0)) as server:
         server.load("echo")
         print(server.supervisor_pid, server.folder, server.shm_prefix, flush=True)
         time.sleep(1000)
@@ -397,10 +397,10 @@ def test_wanted_ports_are_used_and_a_second_server_gets_others(single: Path, tak
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         free = holder.getsockname()[1]
-    options = ServeOptions(repository=single, grpc_port=free, load=(), **AT_ONCE)
+    options = ServeOptions(repository=single, grpc_port=free, load=None, **AT_ONCE)
     with (
         EmbeddedServer(options) as first,
-        EmbeddedServer(ServeOptions(repository=single, load=(), **AT_ONCE)) as second,
+        EmbeddedServer(ServeOptions(repository=single, load=None, **AT_ONCE)) as second,
     ):
         assert first.grpc_url == f"grpc://127.0.0.1:{free}"
         urls = {first.grpc_url, first.http_url, first.metrics_url}
@@ -429,7 +429,7 @@ def test_a_model_that_takes_too_long_ends_the_start(tmp_path: Path) -> None:
     add_python(tmp_path, "slow", code=code)
     options = ServeOptions(repository=tmp_path, ready_timeout_s=2, **AT_ONCE)
     server = EmbeddedServer(options)
-    with pytest.raises(ServerTimeoutError, match="model 'slow' was not loaded within"):
+    with pytest.raises(ServerTimeoutError, match="did not answer in time while model 'slow' was loaded"):
         server.start()
     assert not server.alive
 

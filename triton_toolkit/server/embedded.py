@@ -16,10 +16,10 @@ import http.client
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import NoReturn, Self
 
 from triton_toolkit._progress import Progress, Silent
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError, UsageError
@@ -27,6 +27,7 @@ from triton_toolkit.server.control import Control, ModelReport
 from triton_toolkit.server.environment import server_variables
 from triton_toolkit.server.locate import EmbeddedInfo, check_available
 from triton_toolkit.server.log import clean, reason_of_failure
+from triton_toolkit.server.options import ServeOptions
 from triton_toolkit.server.ports import Ports, choose_ports, port_error
 from triton_toolkit.server.process import (
     PARALLEL_LOADS,
@@ -40,39 +41,10 @@ from triton_toolkit.server.process import (
 __all__ = ["EmbeddedInfo", "EmbeddedServer", "ModelReport", "ServeOptions", "check_available"]
 
 _ATTEMPTS = 5  # each takes about half a second; losing a race for a free port is rare
-_CRASH_S = 5.0
 _REQUEST_S = 10.0
-_END_S = 2.0  # from a broken connection to the end of the supervisor
+_END_S = 5.0  # from a broken connection to the end of the supervisor
 _TAKEN = "already in use"
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """What to serve, and how."""
-
-    repository: Path
-    """The model repository; read only."""
-    host: str = "127.0.0.1"
-    """The address to listen on; ``0.0.0.0`` for all."""
-    grpc_port: int | None = None
-    """None takes a free port; so do the other two."""
-    http_port: int | None = None
-    metrics_port: int | None = None
-    load: Literal["all"] | tuple[str, ...] | None = "all"
-    """The models to load at the start; None for none."""
-    ready_timeout_s: float = 120.0
-    """For the start and all loads together."""
-    exit_timeout_s: int = 10
-    """How long requests in flight may take when the server is stopped."""
-    extra_args: tuple[str, ...] = ()
-    """More flags of ``tritonserver``."""
-    log: Path | None = None
-    """Where to keep the log; None for the server's temporary folder."""
-    state_file: Path | None = None
-    """Written by ``detach``."""
-    lock_file: Path | None = None
-    """Held while the server lives, so that there is one at most."""
 
 
 class EmbeddedServer:

@@ -41,6 +41,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_GRACE_S = 3.0  # beyond the time that the server itself is given
 _CLEAN_UP_S = 5.0
+_LOCK_S = 1.0  # a look at the lock holds it for an instant
 
 
 class Supervisor:
@@ -92,12 +93,17 @@ class Supervisor:
         if path is None:
             return True
         self.lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.launch["state_file"] = None  # it is the other one's
-            return False
-        return True
+        deadline = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    self.launch["state_file"] = None  # it is the other one's
+                    return False
+                time.sleep(0.05)
+            else:
+                return True
 
     def _start(self) -> subprocess.Popen[bytes]:
         me = os.getpid()

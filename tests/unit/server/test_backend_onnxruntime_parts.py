@@ -332,3 +332,47 @@ def test_only_the_outputs_that_are_wanted_are_fetched(plan: Callable[..., Any]) 
     made = plan()
     members = [made.member(0, {"x": rows(1)}, ["b"]), made.member(1, {"x": rows(1)}, ["a", "b"])]
     assert made.wanted(members) == ["b", "a"]
+
+
+RAGGED = config(
+    max_batch_size=8,
+    input=[tensor("x", [-1], allow_ragged_batch=True)],
+    output=[tensor("y_x", [-1])],
+    batch_output=[{"kind": "BATCH_SCATTER_WITH_INPUT_SHAPE", "target_name": ["y_x"], "source_input": ["x"]}],
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("BATCH_ELEMENT_COUNT", [2, 6]),
+        ("BATCH_ACCUMULATED_ELEMENT_COUNT", [2, 8]),
+        ("BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO", [0, 2, 8]),
+        ("BATCH_MAX_ELEMENT_COUNT_AS_SHAPE", [0] * 6),
+        ("BATCH_ITEM_SHAPE", [[2], [3], [3]]),
+        ("BATCH_ITEM_SHAPE_FLATTEN", [2, 3, 3]),
+    ],
+)
+def test_ragged_requests_come_with_what_tells_them_apart(
+    parts: Modules, kind: str, expected: list[Any]
+) -> None:
+    made = {"kind": kind, "target_name": ["made"], "data_type": "TYPE_INT32", "source_input": ["x"]}
+    signature = parts["signature"].read_signature(session({"x": (TensorProto.FLOAT, ["n"])}))
+    plan = parts["batch"].BatchPlan({**RAGGED, "batch_input": [made]}, signature)
+    members = [plan.member(0, {"x": rows(1, 2)}, ["y_x"]), plan.member(1, {"x": rows(2, 3)}, ["y_x"])]
+    (group,) = plan.groups(members)
+    feeds = plan.feeds(group)
+    assert feeds["x"].tolist() == [0, 1, 0, 1, 2, 3, 4, 5]
+    assert feeds["made"].dtype == np.int32
+    assert feeds["made"].tolist() == expected
+
+
+def test_a_ragged_output_is_cut_by_the_inputs_shapes(parts: Modules) -> None:
+    signature = parts["signature"].read_signature(session({"x": (TensorProto.FLOAT, ["n"])}))
+    plan = parts["batch"].BatchPlan(RAGGED, signature)
+    members = [plan.member(index, {"x": rows(1, width)}, ["y_x"]) for index, width in enumerate((2, 3))]
+    first, second = plan.split(members, {"y_x": np.arange(5.0)})
+    assert first["y_x"].tolist() == [[0, 1]]
+    assert second["y_x"].tolist() == [[2, 3, 4]]
+    with pytest.raises(ValueError, match="output 'y_x' has 4 elements, and the requests need 5 or more"):
+        plan.split(members, {"y_x": np.arange(4.0)})

@@ -118,12 +118,15 @@ class TritonPythonModel:
             else:
                 responses[group[0].index] = _refused(ort_message(exc), pb_utils.TritonError.INTERNAL)
             return
-        for member, result in zip(group, self._plan.split(group, outputs), strict=True):
-            if isinstance(result, str):
-                responses[member.index] = _refused(result, pb_utils.TritonError.UNSUPPORTED)
-            else:
-                tensors = [pb_utils.Tensor(name, array) for name, array in result.items()]
-                responses[member.index] = pb_utils.InferenceResponse(tensors)
+        try:
+            results = self._plan.split(group, outputs)
+        except ValueError as exc:
+            for member in group:
+                responses[member.index] = _refused(str(exc), pb_utils.TritonError.UNSUPPORTED)
+            return
+        for member, result in zip(group, results, strict=True):
+            tensors = [pb_utils.Tensor(name, array) for name, array in result.items()]
+            responses[member.index] = pb_utils.InferenceResponse(tensors)
 
     def _run(self, group: Sequence[Any]) -> dict[str, Array]:
         names = self._plan.wanted(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np  # noqa: TID253 - runs in the server's stub process, which needs it at once
 
 if TYPE_CHECKING:
+    from triton_toolkit.server.backends.onnxruntime.tt_ort_ragged import Ragged
     from triton_toolkit.server.backends.onnxruntime.tt_ort_signature import Signature, configured_dims
 else:  # the stub imports model.py and its neighbours by their bare names
+    from tt_ort_ragged import Ragged
     from tt_ort_signature import configured_dims
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +42,7 @@ class BatchPlan:
 
     def __init__(self, config: Mapping[str, Any], signature: Signature) -> None:
         self._batched = config["max_batch_size"] > 0
+        self._ragged = Ragged(config)
         inputs = signature.inputs | signature.initializers
         # Without batching Triton has no scalars: a request brings [1] (or [1,1] …) for one.
         self._scalar_inputs = {name for name, tensor in inputs.items() if not tensor.shape}
@@ -77,49 +81,54 @@ class BatchPlan:
             return
         joined: dict[Key, list[Member]] = {}
         for member in members:
-            key = tuple(sorted((name, array.shape[1:]) for name, array in member.inputs.items()))
-            joined.setdefault(key, []).append(member)
+            joined.setdefault(self._key(member), []).append(member)
         yield from joined.values()
+
+    def _key(self, member: Member) -> Key:
+        shapes = {
+            name: () if name in self._ragged.inputs else array.shape[1:]
+            for name, array in member.inputs.items()
+        }
+        return tuple(sorted(shapes.items()))
 
     def feeds(self, group: Sequence[Member]) -> dict[str, Array]:
         """Return the inputs of a group: a single request's own, else one concatenation an input."""
-        if len(group) == 1:
-            return group[0].inputs
-        return {name: np.concatenate([member.inputs[name] for member in group]) for name in group[0].inputs}
+        feeds = {
+            name: self._joined(name, [member.inputs[name] for member in group]) for name in group[0].inputs
+        }
+        return feeds | self._ragged.made_inputs([member.inputs for member in group])
+
+    def _joined(self, name: str, arrays: list[Array]) -> Array:
+        if name in self._ragged.inputs:
+            arrays = [array.reshape(-1) for array in arrays]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def wanted(self, group: Sequence[Member]) -> list[str]:
         """Return the outputs that any request of the group asks for, each once."""
         return list(dict.fromkeys(name for member in group for name in member.wanted))
 
-    def split(
-        self, group: Sequence[Member], outputs: Mapping[str, Array]
-    ) -> Iterator[dict[str, Array] | str]:
-        """Give each request its outputs, as views; or the reason why they cannot be told apart."""
-        total = sum(member.size for member in group)
-        if self._batched and (fault := _not_batched(outputs, total)):
-            yield from (fault for _ in group)
-            return
-        start = 0
-        for member in group:
-            end = start + member.size
-            yield {name: self._own(name, outputs[name], start, end) for name in member.wanted}
-            start = end
+    def split(self, group: Sequence[Member], outputs: Mapping[str, Array]) -> list[dict[str, Array]]:
+        """Give each request of a group the outputs that it asks for, as views.
 
-    def _own(self, name: str, array: Array, start: int, end: int) -> Array:
-        if self._batched:
-            return array[start:end]
-        return array.reshape(self._scalar_dims[name]) if not array.shape else array
+        Raises:
+            ValueError: They cannot be told apart; says which output and why.
+        """
+        parts = {name: self._parts(name, array, group) for name, array in outputs.items()}
+        return [{name: parts[name][place] for name in member.wanted} for place, member in enumerate(group)]
 
-
-def _not_batched(outputs: Mapping[str, Array], total: int) -> str:
-    for name, array in outputs.items():
-        found = array.shape[0] if array.shape else 0
+    def _parts(self, name: str, array: Array, group: Sequence[Member]) -> list[Array]:
+        if name in self._ragged.outputs:
+            return self._ragged.cut(name, array, [member.inputs for member in group])
+        if not self._batched:
+            return [array if array.shape else array.reshape(self._scalar_dims[name])]
+        total, found = sum(member.size for member in group), array.shape[0] if array.shape else 0
         if found != total:
-            return (
+            raise ValueError(
                 f"failed to split the output tensor '{name}' in responses: expected batch size of {total} in "
                 f"model output, got {found}"
             )
-    return ""
+        ends = list(itertools.accumulate(member.size for member in group))
+        return [array[end - member.size : end] for end, member in zip(ends, group, strict=True)]
 
 
 def _text(name: str, array: Array) -> Array:
