@@ -20,15 +20,19 @@ def closed_port():
 
 def test_silent_server_is_given_up_at_the_deadline(serve):
     port = serve(lambda _: threading.Event().wait())
-    with TritonClient(f"grpc://127.0.0.1:{port}", timeout_s=0.3) as client:
-        with pytest.raises(ServerTimeoutError, match=r"no answer within 0\.3 s"):
-            client.index()
+    with (
+        TritonClient(f"grpc://127.0.0.1:{port}", timeout_s=0.3) as client,
+        pytest.raises(ServerTimeoutError, match=r"no answer within 0\.3 s"),
+    ):
+        client.index()
 
 
 def test_nobody_listens(closed_port):
-    with TritonClient(f"grpc://127.0.0.1:{closed_port}") as client:
-        with pytest.raises(ServerError, match=f"^grpc://127.0.0.1:{closed_port}: cannot be reached"):
-            client.load("m")
+    with (
+        TritonClient(f"grpc://127.0.0.1:{closed_port}") as client,
+        pytest.raises(ServerError, match=f"^grpc://127.0.0.1:{closed_port}: cannot be reached"),
+    ):
+        client.load("m")
 
 
 def test_port_that_speaks_http_is_not_reached(answer):

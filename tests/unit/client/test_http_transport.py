@@ -38,16 +38,20 @@ def _hang(connection: socket.socket) -> None:
     ],
 )
 def test_deadline_holds_for_the_whole_call(serve, handler):
-    with TritonClient(f"http://127.0.0.1:{serve(handler)}", timeout_s=0.3) as client:
-        with pytest.raises(ServerTimeoutError, match=r"no answer within 0\.3 s"):
-            client.server()
+    with (
+        TritonClient(f"http://127.0.0.1:{serve(handler)}", timeout_s=0.3) as client,
+        pytest.raises(ServerTimeoutError, match=r"no answer within 0\.3 s"),
+    ):
+        client.server()
 
 
 def test_deadline_holds_for_a_request_that_is_not_read(serve):
     inputs = {"x": np.zeros(32 << 20, np.uint8)}
-    with TritonClient(f"http://127.0.0.1:{serve(lambda _: threading.Event().wait())}") as client:
-        with pytest.raises(ServerTimeoutError):
-            client.infer("m", inputs, timeout_s=0.3)
+    with (
+        TritonClient(f"http://127.0.0.1:{serve(lambda _: threading.Event().wait())}") as client,
+        pytest.raises(ServerTimeoutError),
+    ):
+        client.infer("m", inputs, timeout_s=0.3)
 
 
 def test_client_works_again_after_a_timeout(serve):
@@ -59,9 +63,11 @@ def test_client_works_again_after_a_timeout(serve):
         if len(calls) > 1:
             connection.sendall(_http("200 OK", b'{"name": "triton", "version": "2.51.0", "extensions": []}'))
 
-    with TritonClient(f"http://127.0.0.1:{serve(second_time_lucky)}", timeout_s=0.2) as client:
-        with pytest.raises(ServerTimeoutError):
-            client.server()
+    with (
+        TritonClient(f"http://127.0.0.1:{serve(second_time_lucky)}", timeout_s=0.2) as client,
+        pytest.raises(ServerTimeoutError),
+    ):
+        client.server()
         assert client.server().version == "2.51.0"
 
 
@@ -85,9 +91,11 @@ def test_what_is_no_triton_is_a_server_error(serve, answer, data, text):
 
 def test_refusal_in_json_has_the_servers_words(answer):
     port = answer(_http("400 Bad Request", b'{"error": "no such thing"}'))
-    with TritonClient(f"http://127.0.0.1:{port}") as client:
-        with pytest.raises(RefusedError, match="refused to tell its version: no such thing"):
-            client.server()
+    with (
+        TritonClient(f"http://127.0.0.1:{port}") as client,
+        pytest.raises(RefusedError, match="refused to tell its version: no such thing"),
+    ):
+        client.server()
 
 
 @pytest.mark.parametrize(("status", "live"), [("200 OK", True), ("400 Bad Request", False)])
@@ -162,6 +170,8 @@ def test_https_with_a_trusted_certificate(tls_port, certificate, monkeypatch):
 
 
 def test_https_with_an_unknown_certificate_is_refused(tls_port):
-    with TritonClient(f"https://127.0.0.1:{tls_port}") as client:
-        with pytest.raises(ServerError, match="TLS: certificate verify failed"):
-            client.server()
+    with (
+        TritonClient(f"https://127.0.0.1:{tls_port}") as client,
+        pytest.raises(ServerError, match="TLS: certificate verify failed"),
+    ):
+        client.server()
