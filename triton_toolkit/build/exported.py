@@ -93,6 +93,7 @@ class ExportRecipe:
             ir_version=self._context.ir_version,
             absolute=model.tolerance.absolute,
             relative=model.tolerance.relative,
+            hashed=tuple(model.hashed),
             ignored=self._context.ignored,
             metric=accuracy.metric if accuracy else None,
             max_absolute_drop=accuracy.max_absolute_drop if accuracy else 0.0,

@@ -29,10 +29,10 @@ def prepare_torch(context: Context) -> Candidate:
 
     Raises:
         ExportError: Loading, the first forward, or the exporter failed.
-        MissingDependencyError: torch or onnxscript is not installed.
+        MissingDependencyError: torch, onnxscript or onnxruntime is not installed.
     """
-    for package in ("torch", "onnxscript"):
-        require(package, extra="torch", purpose="export a PyTorch model")
+    for package, extra in (("torch", "torch"), ("onnxscript", "torch"), ("onnxruntime", "cpu")):
+        require(package, extra=extra, purpose="export a PyTorch model")
     job = context.job
     for tensor in job.inputs:
         if tensor.dtype is DataType.BYTES:

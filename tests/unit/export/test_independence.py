@@ -84,6 +84,13 @@ def test_tiled_rows_become_distinct_with_values_of_the_sample(project):
     assert (ids == [5, 6, 7]).all()
 
 
+def test_rows_that_differ_are_left_alone(project):
+    x = np.float32([[1, 2], [3, 4], [1, 2]])
+    rows = distinct_rows({"x": x}, (project.tensor("x", "n", 2),))["x"]
+    assert rows[:2].tolist() == x[:2].tolist()
+    assert rows[2].tolist() == [2.25, 1.125]
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("forward", "init"),

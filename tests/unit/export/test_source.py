@@ -63,7 +63,6 @@ def test_load_callable_takes_dotted_names(project):
         pytest.param("def model(): return torch.jit.script(Net())", "gives a TorchScript", id="torchscript"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_load_module_says_what_is_wrong(project, more, message):
     project.net(more=more)
     with pytest.raises(ExportError) as caught:
