@@ -63,11 +63,9 @@ def test_client_works_again_after_a_timeout(serve):
         if len(calls) > 1:
             connection.sendall(_http("200 OK", b'{"name": "triton", "version": "2.51.0", "extensions": []}'))
 
-    with (
-        TritonClient(f"http://127.0.0.1:{serve(second_time_lucky)}", timeout_s=0.2) as client,
-        pytest.raises(ServerTimeoutError),
-    ):
-        client.server()
+    with TritonClient(f"http://127.0.0.1:{serve(second_time_lucky)}", timeout_s=0.2) as client:
+        with pytest.raises(ServerTimeoutError):
+            client.server()
         assert client.server().version == "2.51.0"
 
 
