@@ -52,3 +52,10 @@ def url_option(function: _Function) -> _Function:
         metavar="URL",
         help="The server: grpc://HOST:PORT, grpcs://, http:// or https://.",
     )(function)
+
+
+def server_option(function: _Function) -> _Function:
+    """Add ``--server URL`` as ``server``: another server than the target names."""
+    return click.option(
+        "--server", metavar="URL", help="Use this server instead of the one that the target names."
+    )(function)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_toolkit.cli._options import json_option, spec_option
+from triton_toolkit.cli._options import json_option, server_option, spec_option
 
 if TYPE_CHECKING:
     from triton_toolkit.cli._output import Console
@@ -26,10 +26,17 @@ Examples:
 @click.option("--to", "target", required=True, metavar="TARGET", help="A target of the spec.")
 @click.option("--no-rehearsal", is_flag=True, help="Do not try the files on a private server first.")
 @click.option("--dry-run", is_flag=True, help="Check, and say what would be done; write nothing.")
+@server_option
 @spec_option
 @json_option
 def command(
-    models: tuple[str, ...], target: str, no_rehearsal: bool, dry_run: bool, spec_path: Path, json_mode: bool
+    models: tuple[str, ...],
+    target: str,
+    no_rehearsal: bool,
+    dry_run: bool,
+    server: str | None,
+    spec_path: Path,
+    json_mode: bool,
 ) -> None:
     """Deploy MODELs (all without names) to a target, as one transaction.
 
@@ -42,7 +49,7 @@ def command(
     from triton_toolkit.spec.load import load_project
 
     console = Console(json_mode)
-    project = load_project(spec_path)
+    project = load_project(spec_path).at_server(target, server)
     options = DeployOptions(names=models, rehearsal=not no_rehearsal, dry_run=dry_run)
     with console.progress() as progress:
         report = run_deploy(project, target, options, progress)

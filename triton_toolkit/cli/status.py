@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_toolkit.cli._options import json_option, spec_option
+from triton_toolkit.cli._options import json_option, server_option, spec_option
 
 if TYPE_CHECKING:
     from triton_toolkit.cli._output import Console
@@ -23,9 +23,10 @@ Examples:
 )
 @click.option("--to", "target", required=True, metavar="TARGET", help="A target of the spec.")
 @click.option("--verify", is_flag=True, help="Also hash the files of every version on the target.")
+@server_option
 @spec_option
 @json_option
-def command(target: str, verify: bool, spec_path: Path, json_mode: bool) -> None:
+def command(target: str, verify: bool, server: str | None, spec_path: Path, json_mode: bool) -> None:
     """Show the models of a target: versions, states, and drift from what is built.
 
     Only reads; differences do not change the exit code.
@@ -35,7 +36,7 @@ def command(target: str, verify: bool, spec_path: Path, json_mode: bool) -> None
     from triton_toolkit.spec.load import load_project
 
     console = Console(json_mode)
-    status = read_status(load_project(spec_path), target, verify=verify)
+    status = read_status(load_project(spec_path).at_server(target, server), target, verify=verify)
     if json_mode:
         console.json(status.as_dict())
     else:

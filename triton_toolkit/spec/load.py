@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,18 @@ class Project:
         if name in self.spec.targets:
             return self.spec.targets[name]
         raise self._unknown("target", name, list(self.spec.targets))
+
+    def at_server(self, target: str, url: str | None) -> Project:
+        """Return this project with the target's server replaced, for a port that is not known before.
+
+        Raises:
+            SpecError: No such target.
+        """
+        if url is None:
+            return self
+        changed = self.target(target).model_copy(update={"servers": [url]})
+        targets = {**self.spec.targets, target: changed}
+        return replace(self, spec=self.spec.model_copy(update={"targets": targets}))
 
     def _unknown(self, what: str, name: str, known: list[str]) -> SpecError:
         near = difflib.get_close_matches(name, known, n=1)
