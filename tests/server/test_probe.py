@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from triton_toolkit.cli import cli
+from triton_toolkit.client.triton import TritonClient
 from triton_toolkit.repository.passport import Passport, Samples, write_passport, write_samples
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
@@ -218,12 +221,21 @@ class TestFigures:
         assert report(server, "fresh")["first_request_cold"] is False
 
     def test_traffic_of_others_is_noted(self, server: EmbeddedServer) -> None:
-        from concurrent.futures import ThreadPoolExecutor
+        done = threading.Event()
 
-        with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(probe, server, "steady", "--concurrency", "4", "--duration", "1s")
-            found = report(server, "steady", "--duration", "0.6s")
-            other.result()
+        def ask() -> None:
+            with TritonClient(server.grpc_url) as client:
+                while not done.is_set():
+                    client.infer("steady", {"x": np.ones((1, 4), np.float32)})
+
+        with ThreadPoolExecutor(4) as pool:
+            others = [pool.submit(ask) for _ in range(4)]
+            try:
+                found = report(server, "steady")
+            finally:
+                done.set()
+            for other in others:
+                other.result()
         assert any("other clients" in note for note in found["runs"][0]["notes"])
 
 
@@ -302,7 +314,8 @@ class TestAnswers:
 
 class TestVerdicts:
     def test_objective_that_holds_passes(self, server: EmbeddedServer) -> None:
-        found = report(server, "steady", "--slo", "p50<1s,error_rate=0,throughput>1/s,queue_mean<1s")
+        slo = "p50<1s,error_rate=0,throughput>1/s,queue_mean<1s"
+        found = report(server, "steady", "--slo", slo, "--duration", "1s")
         assert [item["outcome"] for item in found["objectives"]] == ["pass"] * 4
 
     def test_objective_that_is_missed_fails(self, server: EmbeddedServer) -> None:
@@ -315,11 +328,11 @@ class TestVerdicts:
         assert "--duration" in found["reasons"][0]
 
     def test_open_step_is_measured_again_for_longer(self, server: EmbeddedServer) -> None:
-        short = ("--duration", "0.01s", "--warmup", "0s", "--slo", "p50<1s")
-        assert report(server, "steady", *short, code=4)["objectives"][0]["decided_in_s"] == 1
-        found = report(server, "steady", *short, "--extend-to", "5s")
-        assert found["verdict"] == "pass"
-        assert found["runs"][0]["schedule"]["duration_s"] == 1
+        short = ("--duration", "0.01s", "--warmup", "0s", "--slo", "p90<1s", "--json")
+        first = json.loads(probe(server, "steady", *short).stdout)
+        assert (first["verdict"], first["objectives"][0]["decided_in_s"]) == ("inconclusive", 1)
+        again = json.loads(probe(server, "steady", *short, "--extend-to", "5s").stdout)
+        assert again["runs"][0]["schedule"]["duration_s"] == 1
 
     def test_failed_requests_are_counted_by_kind_and_fail(self, server: EmbeddedServer) -> None:
         found = report(server, "flaky", code=1)
@@ -445,3 +458,36 @@ class TestInterruption:
             _, stderr = process.communicate(timeout=20)
         assert process.returncode == 3
         assert "the server was lost during the load at concurrency 4" in stderr
+
+
+_FREE_KEYS = {"batch_sizes", "errors", "error_texts", "failures", "shapes"}
+_DOCS = Path(__file__).parents[2] / "docs" / "probe.md"
+
+
+def key_paths(value: Any, path: str = "") -> set[str]:
+    """Return every key of a JSON value with the keys above it; list items count as one."""
+    if isinstance(value, list):
+        return {found for item in value for found in key_paths(item, path + "[]")}
+    if not isinstance(value, dict):
+        return {path}
+    if path.rpartition(".")[2] in _FREE_KEYS:
+        return {path}
+    return {found for key, item in value.items() for found in key_paths(item, f"{path}.{key}")}
+
+
+def test_documented_example_has_the_keys_of_a_report(server: EmbeddedServer, tmp_path: Path) -> None:
+    passport = write_sample(tmp_path / "1", np.full((2, 4), 2, np.float32))
+    options = ("--passport", str(passport), "--slo", "p50<1s")
+    found = report(server, "steady", *options)
+    documented = json.loads(_DOCS.read_text().partition("```json\n")[2].partition("```")[0])
+    found["runs"][0]["latency_ms"].pop("p99.9", None)
+    found["runs"][0]["notes"] = documented["runs"][0]["notes"] = []  # there may be none
+    assert key_paths(documented) == key_paths(found)
+
+
+def test_documented_options_are_those_of_the_command() -> None:
+    from triton_toolkit.cli.probe import command
+
+    table = _DOCS.read_text().partition("## Options")[2].partition("## JSON")[0]
+    options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    assert {name for name in options if f"`{name}" not in table} == {"--spec", "--help"} & options

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from triton_toolkit._progress import Progress
 from triton_toolkit.core.slo import Objective
-from triton_toolkit.errors import ServerError
+from triton_toolkit.errors import RefusedError, ServerError
 from triton_toolkit.probe.correctness import Checker, Reference
 from triton_toolkit.probe.load import Step, Timing, run_closed_loop
 from triton_toolkit.probe.model import LiveModel
@@ -60,6 +60,7 @@ class Session:
 
         Raises:
             ServerError: The server was lost in the middle.
+            RefusedError: The model was.
         """
         again = "again, " if concurrency in self._steps else ""
         self.progress.step(
@@ -73,6 +74,11 @@ class Session:
             raise type(exc)(
                 f"the server was lost during the load at concurrency {concurrency}: {exc.message}",
                 hint="look at the server's log; figures of a broken run are not shown",
+            ) from exc
+        except RefusedError as exc:
+            raise RefusedError(
+                f"the model went away during the load at concurrency {concurrency}: {exc.message}",
+                hint="was it unloaded, or replaced by another version? Probe it again",
             ) from exc
         self._steps[concurrency] = step
 

@@ -102,14 +102,17 @@ def _failed_requests(evidence: Evidence) -> list[str]:
         )
     for run in evidence.runs:
         if run.failed:
-            kind = next(iter(run.errors))
-            text = run.error_texts.get(kind, "")
             reasons.append(
-                f"{run.failed} of {run.requests} requests failed at concurrency {run.concurrency} "
-                f"({_kinds(run.errors)}), and no objective on error_rate allows for it"
-                + (f"; the server said: {text}" if text else "")
+                f"{run.failed} of {run.requests} requests failed at concurrency {run.concurrency}, "
+                f"and no objective on error_rate allows for it; {_failures(run)}"
             )
     return reasons
+
+
+def _failures(run: Run) -> str:
+    """Name the kinds of failure, and what was said of the commonest."""
+    text = run.error_texts.get(next(iter(run.errors)), "")
+    return _kinds(run.errors) + (f": {text}" if text else "")
 
 
 def _kinds(counts: dict[str, int]) -> str:
@@ -131,6 +134,8 @@ def _judge(objective: Objective, run: Run, evidence: Evidence) -> Judgement:
     else:
         outcome = _outcome(objective, estimate)
         reason = _reason(objective, estimate, outcome, where)
+        if objective.metric == "error_rate" and run.failed:
+            reason += f"; {_failures(run)}"
         if outcome == INCONCLUSIVE:
             seconds = decided_in_s(objective, estimate, run)
             reason += f"; {_what_would_decide(seconds)}"

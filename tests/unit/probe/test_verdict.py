@@ -94,7 +94,8 @@ class TestErrors:
     def test_without_an_objective_any_failure_fails(self, verdict: Make) -> None:
         found = verdict("p99<20ms", errors={"timeout": 2, "internal": 1}, error_texts={"timeout": "late"})
         assert found.word == "fail"
-        assert "3 of 1000 requests failed at concurrency 1 (timeout 2, internal 1)" in found.reasons[0]
+        assert "3 of 1000 requests failed at concurrency 1," in found.reasons[0]
+        assert "timeout 2, internal 1: late" in found.reasons[0]
 
     def test_rate_zero_passes_without_failures(self, verdict: Make) -> None:
         assert verdict("error_rate=0").word == "pass"
