@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from triton_toolkit._files import sha256_file
 from triton_toolkit.client.endpoint import parse_url
 from triton_toolkit.errors import EnvironmentProblem, UsageError
 from triton_toolkit.repository.layout import PASSPORT_NAME, SAMPLES_NAME
@@ -73,20 +74,30 @@ def from_path(path: Path) -> Golden:
 
 
 def from_project(project: Project, model: str, version: str, url: str) -> Golden:
-    """Look for the version that a server runs in the target's store and the spec's repository.
+    """Look for the version that a server runs: in the store of the spec's target at this URL.
+
+    A server that is no target's may serve the spec's repository or any target's store, whose version
+    numbers need not agree: where they hold different samples under this number, none is taken.
 
     Raises:
         RepositoryError: What is there cannot be read.
     """
     if model not in project.spec.models:
         return Golden(missing=f"{project.source.mark(()).file} has no model {model!r}")
-    for repository in _repositories(project, url):
-        folder = repository / model / version
-        samples = read_samples(folder) if folder.is_dir() else None
-        if samples is not None:
-            return Golden(samples=samples, passport=read_passport(folder), origin=str(folder))
-    searched = ", ".join(str(path / model / version) for path in _repositories(project, url))
-    return Golden(missing=f"there is none in {searched}")
+    stores = [project.root / target.store for target in targets_at(project, url)]
+    if not stores:
+        all_stores = [project.root / target.store for target in project.spec.targets.values()]
+        stores = [project.repository, *all_stores]
+    folders = list(dict.fromkeys(store / model / version for store in stores))
+    found = [folder for folder in folders if (folder / SAMPLES_NAME).is_file()]
+    if not found:
+        return Golden(missing=f"there is none in {', '.join(map(str, folders))}")
+    if len({sha256_file(folder / SAMPLES_NAME) for folder in found}) > 1:
+        return Golden(
+            missing=f"{' and '.join(map(str, found))} hold different ones, and no target of the spec is at "
+            f"{url}; --passport says which"
+        )
+    return Golden(samples=read_samples(found[0]), passport=read_passport(found[0]), origin=str(found[0]))
 
 
 def targets_at(project: Project, url: str) -> Iterator[Target]:
@@ -95,11 +106,6 @@ def targets_at(project: Project, url: str) -> Iterator[Target]:
     for target in project.spec.targets.values():
         if any(parse_url(server) == wanted or server == url for server in target.servers):
             yield target
-
-
-def _repositories(project: Project, url: str) -> list[Path]:
-    stores = [project.root / target.store for target in targets_at(project, url)]
-    return list(dict.fromkeys([*stores, project.repository]))
 
 
 def target_headers(project: Project, url: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from triton_toolkit.repository.passport import Passport, Samples, write_passport
 from triton_toolkit.spec.load import Project, load_project
 
 URL = "grpc://gpu:8001"
+ELSEWHERE = "grpc://elsewhere:8001"
 
 
 def write_version(folder: Path, value: float) -> Path:
@@ -66,18 +67,36 @@ def test_passport_without_a_sample_is_refused(tmp_path: Path, name: str, words: 
         from_path(tmp_path / name)
 
 
-def test_store_of_the_target_comes_before_the_repository(
-    project: Callable[[], Project], tmp_path: Path
-) -> None:
+def test_target_at_the_url_has_it_in_its_store(project: Callable[[], Project], tmp_path: Path) -> None:
     write_version(tmp_path / "built" / "m" / "1", 1.0)
+    assert from_project(project(), "m", "1", URL).samples is None
     store = write_version(tmp_path / "store" / "m" / "1", 2.0)
     assert from_project(project(), "m", "1", URL).origin == str(store)
-    assert "built" in from_project(project(), "m", "1", "grpc://elsewhere:8001").origin
+
+
+def test_server_that_is_no_target_s_may_serve_the_repository(
+    project: Callable[[], Project], tmp_path: Path
+) -> None:
+    built = write_version(tmp_path / "built" / "m" / "1", 1.0)
+    assert from_project(project(), "m", "1", ELSEWHERE).origin == str(built)
+    write_version(tmp_path / "store" / "m" / "1", 1.0)
+    assert from_project(project(), "m", "1", ELSEWHERE).origin == str(built)
+
+
+def test_different_samples_under_one_number_are_not_guessed_between(
+    project: Callable[[], Project], tmp_path: Path
+) -> None:
+    """A target may number its versions differently from the repository."""
+    write_version(tmp_path / "built" / "m" / "1", 1.0)
+    write_version(tmp_path / "store" / "m" / "1", 2.0)
+    golden = from_project(project(), "m", "1", ELSEWHERE)
+    assert golden.samples is None
+    assert "--passport says which" in golden.missing
 
 
 def test_only_the_served_version_counts(project: Callable[[], Project], tmp_path: Path) -> None:
     write_version(tmp_path / "built" / "m" / "1", 1.0)
-    golden = from_project(project(), "m", "2", URL)
+    golden = from_project(project(), "m", "2", ELSEWHERE)
     assert golden.samples is None
     assert str(tmp_path / "built" / "m" / "2") in golden.missing
 
@@ -91,7 +110,7 @@ def test_target_s_header_comes_from_the_environment(
 ) -> None:
     monkeypatch.setenv("PROBE_KEY", "Bearer 7")
     assert target_headers(project(), URL) == {"authorization": "Bearer 7"}
-    assert target_headers(project(), "grpc://elsewhere:8001") == {}
+    assert target_headers(project(), ELSEWHERE) == {}
 
 
 def test_target_s_header_without_its_variable_is_refused(project: Callable[[], Project]) -> None:
