@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,13 @@ def environment(overrides: Path | None) -> SandboxedEnvironment:
     Names are looked up in the user's folder, then among the shipped templates; ``shipped/NAME`` is
     always the shipped one, for a template that extends what it replaces.
     """
-    shipped = FileSystemLoader(shipped_folder())
+    return _environment(shipped_folder(), overrides)
+
+
+@lru_cache(maxsize=8)
+def _environment(shipped_templates: Path, overrides: Path | None) -> SandboxedEnvironment:
+    """Compile each template once a process; jinja looks at the files' times and compiles changed ones."""
+    shipped = FileSystemLoader(shipped_templates)
     own = [FileSystemLoader(overrides)] if overrides is not None else []
     made = SandboxedEnvironment(
         loader=ChoiceLoader([*own, shipped, PrefixLoader({"shipped": shipped})]),
@@ -78,6 +85,7 @@ def environment(overrides: Path | None) -> SandboxedEnvironment:
     )
     made.filters["quote"] = quote
     made.filters["fields"] = _fields
+    made.filters["indent"] = _indent
     return made
 
 
@@ -95,7 +103,7 @@ def template_errors() -> Iterator[None]:
         raise RepositoryError(f"template {place}: {exc.message}") from exc
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as exc:
         place = _template_line(exc)
-        if not place:  # not a template's doing
+        if not place:
             raise
         raise RepositoryError(f"template {place}: {_words(exc)}") from exc
 
@@ -109,6 +117,13 @@ def quote(value: Any) -> str:
     if not isinstance(value, str):
         raise TemplateRuntimeError(f"quote takes text, got {_kind(value)}")
     return f'"{CEscape(value.encode(), as_utf8=True)}"'
+
+
+def _indent(text: str, width: int = 2, first: bool = False) -> str:
+    """Indent lines. Jinja's own filter takes U+0085 and its like, inside a literal, for a line end."""
+    lines = text.split("\n")
+    head = lines[:0] if first else lines[:1]
+    return "\n".join([*head, *(f"{' ' * width}{line}" for line in lines[len(head) :])])
 
 
 def _fields(value: Any, *without: str) -> str:
@@ -146,8 +161,15 @@ def _kind(value: Any) -> str:
 
 
 def _template_line(exc: BaseException) -> str:
-    """Return ``file:line`` of the innermost template in a traceback, "" where there is none."""
+    """Return ``file:line`` of the template that an error is about; "" where it is a bug of ours.
+
+    Jinja puts a template's lines into the traceback. An error of Python that arose in this package,
+    below a template, is no template's doing.
+    """
     frames = traceback.extract_tb(exc.__traceback__)
+    ours = frames[-1].filename.startswith(f"{_PACKAGE}/") and frames[-1].filename.endswith(".py")
+    if ours and not isinstance(exc, TemplateError | RecursionError):
+        return ""
     found = [frame for frame in frames if frame.filename.endswith(".j2")]
     return f"{found[-1].filename}:{found[-1].lineno}" if found else ""
 
