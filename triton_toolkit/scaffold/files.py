@@ -28,7 +28,8 @@ spec: 1
 # Where `tt build` writes the model repository that Triton reads.
 repository: model_repository
 
-# Where `tt deploy --to local` goes; `tt serve ./served --grpc-port 8001` serves it.
+# Where `tt deploy --to local` goes. To have a server there, with the embedded Triton:
+# mkdir -p served && tt serve served --detach --grpc-port 8001
 targets:
   local:
     store: ./served
