@@ -64,6 +64,18 @@ def test_a_branch_on_a_size_differs_at_the_other_side(project):
     assert "fails at batch=5; batch=8 and is right at batch=1; batch=2; batch=4" in text
 
 
+def test_a_table_that_is_too_short_for_the_range_is_the_models_own_failure(project):
+    project.net("return self.places(torch.arange(x.shape[0]))", init="self.places = nn.Embedding(6, 4)")
+    with pytest.raises(ExportError) as caught:
+        project.run()
+    assert type(caught.value) is ExportError
+    text = caught.value.message
+    assert text.startswith(
+        "forward fails at batch=8: IndexError: index out of range in self (nets.py:13, in forward)"
+    )
+    assert "fails at batch=8 and is right at batch=1; batch=2; batch=4; batch=5" in text
+
+
 def test_only_the_dimension_at_fault_is_blamed(project):
     project.net("return x[:, :4].sum(1) if x.shape[1] <= 4 else x.sum(1) * 3")
     with pytest.raises(ParityError) as caught:
