@@ -178,14 +178,6 @@ class ServerProcess:
             return False
         return True
 
-    def ends_within(self, seconds: float) -> bool:
-        """Say whether a server that dropped a connection ends: a crash takes a moment to write its trace."""
-        try:
-            self._supervisor.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def log_text(self) -> str:
         """Return all that the server has written; works after its end as well."""
         size = os.fstat(self._log_fd).st_size
