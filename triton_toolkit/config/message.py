@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _CONSEQUENCE = "Triton refuses the whole file: the model does not load"
 _UNKNOWN_FIELD = re.compile(r'Message type "inference\.([\w.]+)" has no field named "([^"]+)"')
+_SWITCH_OFF = re.compile(r"\b(input_pinned_memory|output_pinned_memory|response_cache) \{\n *\}")
 _EMPTY_BLOCK = re.compile(r"\{\n *\}")
 _UNKNOWN_VALUE = re.compile(r'Enum type "inference\.([\w.]+)" has no value named (\w+)')
 
@@ -70,12 +71,14 @@ def format_config(message: Message) -> str:
     """Return the canonical text of a config, or of a part of one.
 
     Fields in the order of the proto, maps by key, lists of numbers on one line; fields at their default
-    are left out, as the protobuf cannot tell them from unset ones. Equal messages give equal text.
+    are left out, as the protobuf cannot tell them from unset ones, but for ``enable: false``, which an
+    empty block would hide. Equal messages give equal text.
     """
     from google.protobuf import text_format
 
     text = text_format.MessageToString(message, as_utf8=True, use_short_repeated_primitives=True)
-    return _EMPTY_BLOCK.sub("{ }", text)  # text literals hold no line breaks, so they cannot match
+    # text literals hold no line breaks, so these match blocks only
+    return _EMPTY_BLOCK.sub("{ }", _SWITCH_OFF.sub(r"\1 { enable: false }", text))
 
 
 def _parse_error(exc: ParseError, text: str, where: str) -> RepositoryError:

@@ -95,6 +95,19 @@ def test_format_keeps_empty_blocks_and_short_lists() -> None:
     )
 
 
+def test_format_says_that_a_switch_is_off() -> None:
+    text = "optimization {\n  input_pinned_memory { enable: false }\n}\nresponse_cache { enable: false }\n"
+    assert (
+        format_config(parse_config("optimization { input_pinned_memory { } } response_cache { }", "c"))
+        == text
+    )
+
+
+def test_format_leaves_literals_alone() -> None:
+    config = parse_config(r'runtime: "response_cache {\n}" name: "{\n}"', "c")
+    assert parse_config(format_config(config), "c") == config
+
+
 def test_load_reads_the_file(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_text('name: "é"', encoding="utf-8")
     assert load_config(tmp_path / "config.pbtxt").name == "é"
