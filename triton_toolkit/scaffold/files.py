@@ -21,8 +21,7 @@ _PLAIN = re.compile(r"(?:\.\./)*[A-Za-z_][\w./-]*(?::[A-Za-z_][\w.]*)?")
 _NOT_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # in some version of YAML
 _HEAD = """\
 # The spec of this project. Relative paths start at this file's folder.
-# `tt schema > tt.schema.json` lets editors complete and check it:
-# yaml-language-server: $schema=tt.schema.json
+# `tt schema --help` says how editors complete and check it.
 spec: 1
 
 # Where `tt build` writes the model repository that Triton reads.
