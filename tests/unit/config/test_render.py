@@ -63,12 +63,18 @@ def test_text_ends_with_one_line_break_and_has_no_double_gaps() -> None:
 
 
 def test_text_in_fields_cannot_end_its_literal() -> None:
-    nasty = 'a" } backend: "x\n\r\\" \u2028é\x00\x7f'
-    serve = {"parameters": {nasty: nasty}, "metric_tags": {"t": nasty}, "runtime": nasty}
+    nasty = 'a" } backend: "x\n\r\\" \u2028é\x00\x7f\x85\x1c'
+    serve = {
+        "parameters": {nasty: nasty},
+        "metric_tags": {"t": nasty},
+        "runtime": nasty,
+        "instance_group": {"name": nasty},
+    }
     config = parse_config(render_config(replace(DIGITS, serve=serve)), "text")
     assert config.parameters[nasty].string_value == nasty
     assert config.metric_tags["t"] == nasty
     assert config.runtime == nasty
+    assert config.instance_group[0].name == nasty
     assert config.backend == "onnxruntime"
 
 
