@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +117,24 @@ def _value_names(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (weight.name for weight in graph.initializer)
     for node in graph.node:
         yield from node.output
+
+
+def free_output_sizes(model: onnx.ModelProto, outputs: Sequence[TensorSpec]) -> bool:
+    """Name the dimensions of outputs that the file wrongly fixes, in place; say whether there were any.
+
+    Inner values then carry no shapes either, since they may repeat the mistake; runtimes infer them.
+    """
+    wanted = {tensor.name: tensor.shape for tensor in outputs}
+    changed = False
+    for value in model.graph.output:
+        dims = value.type.tensor_type.shape.dim
+        for dim, extent in zip(dims, wanted[value.name], strict=True):
+            if isinstance(extent, str) and dim.HasField("dim_value"):
+                dim.dim_param = extent
+                changed = True
+    if changed:
+        del model.graph.value_info[:]
+    return changed
 
 
 def unused_inputs(model: onnx.ModelProto) -> list[str]:

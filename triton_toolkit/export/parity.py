@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,16 @@ class Tolerance:
     def compare(self, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Difference]:
         """Compare outputs by the rule that all stages share."""
         return compare_outputs(actual, expected, absolute=self.absolute, relative=self.relative)
+
+
+_ROUNDING = 0.01
+"""An error below this share of an output's largest value is taken for rounding, not for a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    problem: str
+    share: float  # of the output's largest magnitude; infinite where there is no number for it
 
 
 @dataclass(slots=True)
@@ -64,7 +75,7 @@ def prove(
     """
     proof, right = Proof(), []
     broken: list[tuple[Sizes, ExportError]] = []
-    wrong: list[tuple[Sizes, str]] = []
+    wrong: list[tuple[Sizes, _Wrong]] = []
     for sizes, make in cases:
         inputs = make()
         try:
@@ -81,9 +92,7 @@ def prove(
         failed = [sizes for sizes, _ in broken]
         raise explain_sizes(broken[0][1], failed, [sizes for sizes, _ in cases if sizes not in failed])
     if wrong:
-        sizes, problem = wrong[0]
-        error = ParityError(f"at {format_sizes(sizes)} {problem}")
-        raise explain_sizes(error, [failed for failed, _ in wrong], right)
+        raise _parity_error(wrong, right)
     return proof
 
 
@@ -94,15 +103,15 @@ def _case(
     arrays: tuple[Arrays, Arrays],
     tolerance: Tolerance,
     sources: Mapping[str, str],
-) -> str:
-    """Record one case; return what is wrong with it, or nothing."""
+) -> _Wrong | None:
+    """Record one case; return what is wrong with it, or None."""
     import numpy as np
 
     inputs, wanted = arrays
     try:
         got = session.predict(inputs)
     except RunFailed as exc:
-        return _node_failure(exc, sources)
+        return _Wrong(_node_failure(exc, sources), float("inf"))
     differences = tolerance.compare(got, wanted)
     proof.entries.append({"sizes": dict(sizes), "outputs": [d.as_dict() for d in differences]})
     proof.shapes.append((dict(sizes), {name: array.shape for name, array in wanted.items()}))
@@ -111,8 +120,36 @@ def _case(
         for name, array in wanted.items()
         if np.issubdtype(array.dtype, np.floating) and np.isnan(array).any()
     }
-    bad = [f"output {d.output!r} {d.problem}" for d in differences if not d.ok]
-    return "the export differs from the model: " + "; ".join(bad) if bad else ""
+    bad = [difference for difference in differences if not difference.ok]
+    if not bad:
+        return None
+    text = "; ".join(f"output {difference.output!r} {difference.problem}" for difference in bad)
+    return _Wrong(f"the export differs from the model: {text}", max(_share(d, wanted) for d in bad))
+
+
+def _share(difference: Difference, wanted: Arrays) -> float:
+    """Return the largest error as a share of the output's largest magnitude."""
+    import numpy as np
+
+    if not math.isfinite(difference.max_absolute):
+        return difference.max_absolute
+    magnitudes = np.abs(wanted[difference.output].astype(np.float64))
+    largest = float(np.max(magnitudes, initial=0.0, where=np.isfinite(magnitudes)))
+    return difference.max_absolute / largest if largest else float("inf")
+
+
+def _parity_error(wrong: Sequence[tuple[Sizes, _Wrong]], right: Sequence[Sizes]) -> ExportError:
+    """Tell rounding, which a tolerance allows, from wrong results, which a size is to blame for."""
+    sizes, first = wrong[0]
+    error = ParityError(f"at {format_sizes(sizes)} {first.problem}")
+    share = max(problem.share for _, problem in wrong)
+    if share > _ROUNDING:
+        return explain_sizes(error, [failed for failed, _ in wrong], right)
+    return ParityError(
+        f"{error.message}; the error is at most {share:.2g} of the output's largest value",
+        hint="that is rounding rather than a wrong result: where it is acceptable, raise the model's "
+        "tolerance in tt.yaml (fp16 needs about {absolute: 0.01, relative: 0.01})",
+    )
 
 
 def _node_failure(exc: RunFailed, sources: Mapping[str, str]) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from triton_toolkit.core.dims import Sizes, proof_sizes
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.accuracy import check_accuracy
+from triton_toolkit.export.clean import write_graph
 from triton_toolkit.export.context import Candidate, Context
-from triton_toolkit.export.graph import load_graph, unused_inputs, versions_of
+from triton_toolkit.export.graph import free_output_sizes, load_graph, unused_inputs, versions_of
 from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
 from triton_toolkit.export.job import ExportReport
 from triton_toolkit.export.parity import Proof, prove
@@ -37,10 +38,12 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
     golden = candidate.maker.golden_sizes(context.job.batch_dim)
     proof = _compare(context, candidate, session, golden)
     outputs = settle_outputs(candidate.outputs, context.job, proof.shapes)
+    model = load_graph(context.path)
+    if context.job.kind == "torch" and free_output_sizes(model, outputs):
+        write_graph(model, context.path)
     _check_rows(context, candidate)
     accuracy = _accuracy(context, candidate, session)
     _write_golden(context, candidate, golden)
-    model = load_graph(context.path)
     for name in unused_inputs(model):
         context.note(f"input {name!r} has no effect on any output")
     for package in native_readers() if not context.job.hashed else ():

@@ -28,6 +28,8 @@ def settle_outputs(
         ExportError: A declared dtype or shape is not what the model gives, or an output of a batched
             model does not start with the batch dimension.
     """
+    if job.kind == "torch":
+        written = tuple(_corrected(tensor, observed) for tensor in written)
     settled = tuple(_settle(tensor, job, observed) for tensor in written)
     for tensor in settled:
         _check_observed(tensor, observed)
@@ -38,6 +40,21 @@ def settle_outputs(
                 hint="leave batch_dim out (max_batch_size 0), or return one row for each input row",
             )
     return settled
+
+
+def _corrected(tensor: TensorSpec, observed: Observed) -> TensorSpec:
+    """Return an output with its fixed sizes kept only where they were always observed.
+
+    The exporter writes the example's size into the outputs of some loops (GRU) that give every size
+    rightly. A file that came as ONNX is not ours to correct.
+    """
+    shape = tuple(
+        f"{tensor.name}_{axis}"
+        if isinstance(extent, int) and any(shapes[tensor.name][axis] != extent for _, shapes in observed)
+        else extent
+        for axis, extent in enumerate(tensor.shape)
+    )
+    return TensorSpec(name=tensor.name, dtype=tensor.dtype, shape=shape)
 
 
 def _settle(tensor: TensorSpec, job: ExportJob, observed: Observed) -> TensorSpec:

@@ -150,8 +150,8 @@ def _fixed_dimension(name: str, size: int, at: str, detail: str = "") -> ExportE
     return ExportError(
         f"dimension {name!r} is declared dynamic, but the model fixes it at {size}, the size of the "
         f"example{at}",
-        hint="look for int(), .item() or a number where forward needs x.shape[...] or -1; "
-        "or declare the dimension as a fixed size",
+        hint="look for int(), .item(), a Python loop over the dimension, or a number where forward needs "
+        "x.shape[...] or -1; or declare a fixed size",
         detail=detail,
     )
 

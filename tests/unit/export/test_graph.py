@@ -6,6 +6,7 @@ from onnx import TensorProto, helper
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.clean import lower_ir_version, strip_traces
 from triton_toolkit.export.graph import (
+    free_output_sizes,
     graph_inputs,
     graph_outputs,
     load_graph,
@@ -87,6 +88,18 @@ def test_stack_traces_are_read_before_they_are_stripped():
     model = branching_model()
     model.graph.node[2].metadata_props.add(key="pkg.torch.onnx.stack_trace", value="File ...")
     assert node_sources(model) == {"branch": "File ..."}
+
+
+def test_output_sizes_that_are_wrong_are_freed_and_inner_ones_dropped():
+    model = branching_model()
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 3
+    model.graph.value_info.append(value("top", []))
+    fixed, free = graph_outputs(model)[0], graph_outputs(branching_model())[0]
+    assert not free_output_sizes(model, [fixed])
+    assert len(model.graph.value_info) == 1
+    assert free_output_sizes(model, [free])
+    assert graph_outputs(model)[0].shape == ("n",)
+    assert len(model.graph.value_info) == 0
 
 
 def test_unused_inputs_are_found():

@@ -42,10 +42,7 @@ def test_declared_names_win(project):
     [
         pytest.param(("n", "s"), ("fp16", None), "'y' is fp32, the spec says fp16", id="dtype"),
         pytest.param(("n", "s"), (None, ["n"]), "has shape ['n', 's'], the spec says ['n']", id="rank"),
-        pytest.param(("n", 10), (None, ["n", 11]), "has shape ['n', 10], the spec says ['n', 11]", id="size"),
-        pytest.param(
-            ("n", 10), (None, ["n", "m"]), "has shape ['n', 10], the spec says ['n', 'm']", id="fixed"
-        ),
+        pytest.param((3, "s"), (None, ["n"]), "has shape ['y_0', 's'], the spec says ['n']", id="corrected"),
         pytest.param(
             ("n", "s"), (None, ["n", "m"]), "has shape [2, 10] at n=2, m=5, expected [2, 5]", id="seen"
         ),
@@ -63,3 +60,23 @@ def test_a_declaration_that_the_model_does_not_keep_is_refused(project, written,
 def test_an_output_must_start_with_the_batch_dimension(project):
     with pytest.raises(ExportError, match=r"has shape \['n', 'y_1'\], which does not start with the batch"):
         settle(project, project.tensor("y", "n", "s"), batch_dim="m")
+
+
+STEADY = [({"n": 2, "m": 5}, {"y": (2, 10)}), ({"n": 3, "m": 6}, {"y": (3, 10)})]
+
+
+@pytest.mark.parametrize("declared", [["n", 11], ["n", "m"]])
+def test_a_size_that_is_always_the_same_is_fixed(project, declared):
+    with pytest.raises(ExportError) as caught:
+        settle(project, project.tensor("y", "n", 10), (None, declared), STEADY)
+    assert f"has shape ['n', 10], the spec says {declared}" in caught.value.message
+
+
+def test_a_size_that_the_exporter_wrote_but_nobody_saw_is_dynamic(project):
+    seen = [({"n": 2, "m": 5}, {"y": (2, 5)}), ({"n": 3, "m": 6}, {"y": (3, 6)})]
+    assert settle(project, project.tensor("y", 3, 4), seen=seen).shape == ("n", "m")
+
+
+def test_a_size_in_a_file_that_came_as_onnx_stands(project):
+    with pytest.raises(ExportError, match=r"'y' has shape \[2, 10\] at n=2, m=5, expected \[2, 4\]"):
+        settle(project, project.tensor("y", "n", 4), seen=STEADY, kind="onnx")

@@ -1,6 +1,7 @@
 """Dimensions that are declared dynamic and are not: the ways in which that comes out."""
 
 import numpy as np
+import onnx
 import pytest
 
 from triton_toolkit.errors import ExportError, ParityError
@@ -84,6 +85,28 @@ def test_only_the_dimension_at_fault_is_blamed(project):
             dims=project.dims(batch=(1, 3, 5), seq=(2, 4, 6)),
         )
     assert ". 'seq' is declared dynamic" in caught.value.message
+
+
+def test_a_size_that_the_exporter_wrongly_writes_into_the_file_is_corrected(project):
+    # The loop that a GRU becomes gives every length, but its output is annotated with the example's.
+    project.net("return self.gru(x)[0]", init="self.gru = nn.GRU(4, 3, batch_first=True)")
+    report = project.run(
+        inputs=(project.tensor("x", "batch", "seq", 4),),
+        dims=project.dims(batch=(1, 2, 3), seq=(1, 4, 6)),
+        outputs={"y": ("fp32", ["batch", "seq", 3])},
+        batch_dim="batch",
+    )
+    assert report.outputs[0].shape == ("batch", "seq", 3)
+    written = onnx.load(project.out / "model.onnx").graph.output[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in written] == ["batch", "seq", 3]
+
+
+def test_rounding_is_told_from_a_wrong_size(project):
+    project.net("return self.linear(x.half())", init="self.linear = nn.Linear(4, 64).half()")
+    with pytest.raises(ParityError, match="of the output's largest value") as caught:
+        project.run(absolute=0, relative=0)
+    assert "is declared dynamic" not in caught.value.message
+    assert "raise the model's tolerance" in caught.value.hint
 
 
 def test_every_size_is_in_the_report_with_its_figures(project):
