@@ -18,7 +18,6 @@ from triton_toolkit.export.parity import Proof, prove
 from triton_toolkit.export.session import Session
 from triton_toolkit.export.shapes import settle_outputs
 from triton_toolkit.export.source import load_callable
-from triton_toolkit.export.trace_files import native_readers
 from triton_toolkit.repository.passport import Samples, write_samples
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
     _write_golden(context, candidate, golden)
     for name in unused_inputs(model):
         context.note(f"input {name!r} has no effect on any output")
-    for package in native_readers() if not context.job.hashed else ():
-        context.note(f"{package} reads files unseen by tt; list them under hashed so that a change rebuilds")
     return ExportReport(
         inputs=candidate.inputs,
         outputs=outputs,

@@ -16,7 +16,7 @@ from pathlib import Path
 _SKIPPED_FOLDERS = frozenset({".git", ".hg", ".svn", "__pycache__", "site-packages", "node_modules"})
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-NATIVE_READERS = ("safetensors", "h5py", "tokenizers", "sentencepiece")
+NATIVE_READERS = frozenset({"safetensors", "h5py", "tokenizers", "sentencepiece"})
 """Packages that open files in native code, where no audit hook sees it."""
 
 
@@ -106,6 +106,6 @@ def _reads(mode: object, flags: object) -> bool:
     return isinstance(flags, int) and not flags & (os.O_WRONLY | os.O_CREAT)
 
 
-def native_readers() -> list[str]:
-    """Return the loaded packages that may have read files unseen."""
-    return [name for name in NATIVE_READERS if name in sys.modules]
+def native_readers() -> frozenset[str]:
+    """Return the loaded packages that may read files unseen."""
+    return NATIVE_READERS.intersection(sys.modules)

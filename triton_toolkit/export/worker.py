@@ -21,7 +21,7 @@ from triton_toolkit.errors import EXIT_OK, EXIT_USAGE, ExportError, TritonToolki
 from triton_toolkit.export.context import Context
 from triton_toolkit.export.job import ExportJob, ExportReport
 from triton_toolkit.export.samples import InputMaker
-from triton_toolkit.export.trace_files import FileTrace, ProjectFiles
+from triton_toolkit.export.trace_files import FileTrace, ProjectFiles, native_readers
 from triton_toolkit.repository.passport import Samples, write_samples
 
 MARK = "\x1ftt "
@@ -42,8 +42,11 @@ def perform(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
     files = ProjectFiles(job.root, [*job.ignored, str(out.resolve())])
     context = Context(job, out, progress, files)
     trace = FileTrace(files)
+    before = native_readers()
     with trace.active():
         report = _perform(context)
+    for package in () if job.hashed else sorted(native_readers() - before):
+        context.note(f"{package} reads files unseen by tt; list them under hashed so that a change rebuilds")
     versions = {"python": platform.python_version(), **_versions()}
     dependencies = sorted({*trace.dependencies(), *context.dependencies})
     return replace(report, dependencies=dependencies, tools=versions, notes=tuple(context.notes))

@@ -160,6 +160,15 @@ def test_a_project_may_have_modules_named_like_ours(project):
     assert read_samples(project.out).inputs["x"].shape == (4, 4)
 
 
+@pytest.mark.parametrize(("hashed", "notes"), [((), 1), (("vocabulary.json",), 0)])
+def test_a_package_that_reads_unseen_is_a_note_unless_files_are_hashed(project, hashed, notes):
+    project.write("import tokenizers\ndef sample(): return {'x': [b'']}\n")
+    job = project.job(kind="sample", sample="nets:sample", inputs=(), dims={}, hashed=hashed)
+    report = run_export(job, project.out, Silent())
+    assert len(report.notes) == notes
+    assert all(note.startswith("tokenizers reads files unseen by tt") for note in report.notes)
+
+
 def test_the_child_works_in_the_projects_root(project):
     project.write("2", "factor.txt")
     project.write(
