@@ -14,6 +14,7 @@ from triton_toolkit.errors import ExportError
 from triton_toolkit.export.job import ExportJob
 from triton_toolkit.export.parity import Tolerance
 from triton_toolkit.export.samples import InputMaker, SampleFunction
+from triton_toolkit.export.session import Session
 from triton_toolkit.export.source import load_callable
 from triton_toolkit.export.trace_files import ProjectFiles
 
@@ -68,7 +69,9 @@ class Candidate:
     """A written ``model.onnx`` that is still to be proven.
 
     Attributes:
-        predict: The original; its second argument begins the message where it fails.
+        predict: The original; its second argument says what it does where it fails, such as
+            ``fails at batch=8``.
+        session: The file as it is served.
         inputs: Its inputs, dynamic dimensions by name.
         outputs: Its outputs as they stand in the file.
         dims: Ranges of the inputs' dynamic dimensions.
@@ -77,6 +80,7 @@ class Candidate:
     """
 
     predict: Callable[[Arrays, str], Arrays]
+    session: Session
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     dims: dict[str, Dim]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from triton_toolkit.export.clean import check_graph
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
 from triton_toolkit.export.graph import all_tensors, graph_inputs, graph_outputs, load_graph, versions_of
 from triton_toolkit.export.job import ExportJob
-from triton_toolkit.export.samples import InputMaker, check_arrays, format_sizes, sizes_of
+from triton_toolkit.export.samples import InputMaker, SampleFunction, check_arrays, format_sizes, sizes_of
 from triton_toolkit.export.session import RunFailed, Session
 
 if TYPE_CHECKING:
+    import onnx
     from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[Any]"]
@@ -29,9 +30,11 @@ _RESERVED = ("model.onnx", "samples.npz", "passport.json")
 
 
 def prepare_onnx(context: Context) -> Candidate:
-    """Copy the file, read its inputs and outputs, and make it its own reference.
+    """Copy the file and read its inputs and outputs.
 
-    A dynamic dimension without a range takes its only size from the sample.
+    Its reference is the same file without the runtime's graph optimizations, so the proof shows that
+    it runs at every size and that the optimizations keep its results. A dynamic dimension without a
+    range takes its only size from the sample.
 
     Raises:
         ExportError: The file, its external data, or what the spec declares about it is wrong, or it
@@ -40,31 +43,58 @@ def prepare_onnx(context: Context) -> Candidate:
     job = context.job
     context.step("read the ONNX file")
     context.dependencies.update(copy_onnx(job, context.path))
-    inputs, outputs = described_inputs(job, context.path), described_outputs(job, context.path)
-    dims = used_dims(inputs, job.dims)
+    model = load_graph(context.path)
+    inputs, outputs = described_inputs(job, model), described_outputs(job, model)
     sample = context.sample_function()
+    dims = _ranges(job, inputs, sample)
+    maker = InputMaker(inputs, dims, sample)
+    plain = Session(context.path, optimized=False)
+    predict = _reference(plain, job.source, {tensor.name for tensor in outputs})
+    golden = maker.golden_sizes(job.batch_dim)
+    arrays, doing = maker.at(golden), f"fails at {format_sizes(golden)}"
+    check_deterministic(predict(arrays, doing), predict(arrays, doing), context.tolerance)
+    return Candidate(
+        predict=predict,
+        session=Session(context.path),
+        inputs=inputs,
+        outputs=outputs,
+        dims=dims,
+        maker=maker,
+    )
+
+
+def _ranges(job: ExportJob, inputs: tuple[TensorSpec, ...], sample: SampleFunction | None) -> dict[str, Dim]:
+    """Return the range of each dynamic dimension of the inputs, from the spec or the sample."""
+    dims = used_dims(inputs, job.dims)
     if sample is not None and not sample.takes:
         arrays = sample.call({})
         check_arrays(arrays, inputs, "the sample")
         for name, size in sizes_of(arrays, inputs).items():
             dims.setdefault(name, Dim(name=name, min=size, opt=size, max=size))
-    check_ranges(inputs, dims, job.source)
-    maker = InputMaker(inputs, dims, sample)
-    predict = _reference(Session(context.path), {tensor.name for tensor in outputs})
-    golden = maker.golden_sizes(job.batch_dim)
-    arrays, doing = maker.at(golden), f"{job.source} fails at {format_sizes(golden)}"
-    check_deterministic(predict(arrays, doing), predict(arrays, doing), context.tolerance)
-    return Candidate(predict=predict, inputs=inputs, outputs=outputs, dims=dims, maker=maker)
+    for tensor in inputs:
+        for name in tensor.dynamic:
+            if name not in dims:
+                raise ExportError(
+                    f"{job.source}: dimension {name!r} of input {tensor.name!r} is dynamic and has no range",
+                    hint=f"add dims: {{{name}: [1, 8, 32]}} to the model (min, opt, max), or give a sample",
+                )
+        if job.batch_dim is not None and tensor.shape[:1] != (job.batch_dim,):
+            raise ExportError(
+                f"{job.source}: input {tensor.name!r} has shape {list(tensor.shape)}, which does not start "
+                f"with the batch dimension {job.batch_dim!r}",
+                hint="give the dimensions your names under inputs, or leave batch_dim out",
+            )
+    return dims
 
 
-def _reference(session: Session, outputs: set[str]) -> Callable[[Arrays, str], Arrays]:
+def _reference(session: Session, source: str, outputs: set[str]) -> Callable[[Arrays, str], Arrays]:
     def predict(arrays: Arrays, doing: str) -> Arrays:
         try:
             found = session.predict(arrays)
-            return {name: array for name, array in found.items() if name in outputs}
         except RunFailed as exc:
             node = f" in node {exc.node!r} ({exc.operator})" if exc.node else ""
-            raise ExportError(f"{doing}{node}: {exc.reason}") from exc
+            raise ExportError(f"{source} {doing}{node}: {exc.reason}") from exc
+        return {name: array for name, array in found.items() if name in outputs}
 
     return predict
 
@@ -93,10 +123,9 @@ def copy_onnx(job: ExportJob, path: Path) -> list[str]:
     return [os.path.relpath(source.parent / name, job.root) for name in (source.name, *names)]
 
 
-def _location(entries: object, source: Path) -> str:
+def _location(entries: Iterable[onnx.StringStringEntryProto], source: Path) -> str:
     """Return a tensor's external file, checked; "" for one that is stored in the model."""
-    found = {entry.key: entry.value for entry in entries}  # type: ignore[attr-defined]
-    name = str(found.get("location", ""))
+    name = next((entry.value for entry in entries if entry.key == "location"), "")
     if not name:
         return ""
     path = PurePosixPath(name)
@@ -112,14 +141,14 @@ def _location(entries: object, source: Path) -> str:
     return name
 
 
-def _check_versions(versions: dict[str, object], job: ExportJob) -> None:
-    opset = versions["opset"].get("", 0)  # type: ignore[attr-defined]
+def _check_versions(versions: dict[str, Any], job: ExportJob) -> None:
+    opset = versions["opset"].get("", 0)
     if opset > job.opset:
         raise ExportError(
             f"{job.source} has opset {opset}, the release runs at most {job.opset}",
             hint="export it with an older opset, or set a newer release in tt.yaml",
         )
-    if versions["ir_version"] > job.ir_version:  # type: ignore[operator]
+    if versions["ir_version"] > job.ir_version:
         raise ExportError(
             f"{job.source} has ONNX IR version {versions['ir_version']}, the release reads at most "
             f"{job.ir_version}",
@@ -127,33 +156,47 @@ def _check_versions(versions: dict[str, object], job: ExportJob) -> None:
         )
 
 
-def described_inputs(job: ExportJob, path: Path) -> tuple[TensorSpec, ...]:
+def described_inputs(job: ExportJob, model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
     """Return the inputs: as the file has them, with the names of dimensions that the spec gives.
 
     Raises:
         ExportError: Declared inputs contradict the file.
     """
-    return _described(graph_inputs(load_graph(path)), {t.name: t for t in job.inputs}, "input", job.source)
+    written = graph_inputs(model)
+    declared = {tensor.name: tensor for tensor in job.inputs} or {tensor.name: tensor for tensor in written}
+    _check_names(declared, written, "input", job.source)
+    for tensor in written:
+        if tensor.name not in declared:
+            raise ExportError(
+                f"{job.source} has an input {tensor.name!r} that the spec does not declare",
+                hint="declare all inputs, or none",
+            )
+    return tuple(_merge(tensor, declared[tensor.name], "input", job.source) for tensor in written)
 
 
-def described_outputs(job: ExportJob, path: Path) -> tuple[TensorSpec, ...]:
-    """Return the outputs likewise; a declared output without shape or dtype takes the file's."""
-    written = graph_outputs(load_graph(path))
-    by_name = {tensor.name: tensor for tensor in written}
-    declared = {}
-    for name, (dtype, shape) in job.outputs.items():
-        base = by_name.get(name)
-        declared[name] = TensorSpec(
-            name=name,
-            dtype=DataType.parse(dtype) if dtype else base.dtype if base else DataType.FP32,
-            shape=tuple(shape) if shape is not None else base.shape if base else (),
+def described_outputs(job: ExportJob, model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
+    """Return the declared outputs, all of the file's where none is; likewise.
+
+    Raises:
+        ExportError: Declared outputs contradict the file.
+    """
+    written = graph_outputs(model)
+    _check_names(job.outputs, written, "output", job.source)
+    outputs = []
+    for tensor in written:
+        if job.outputs and tensor.name not in job.outputs:
+            continue
+        dtype, shape = job.outputs.get(tensor.name, (None, None))
+        declared = TensorSpec(
+            name=tensor.name,
+            dtype=tensor.dtype if dtype is None else DataType.parse(dtype),
+            shape=tensor.shape if shape is None else tuple(shape),
         )
-    return _described(written, declared, "output", job.source)
+        outputs.append(_merge(tensor, declared, "output", job.source))
+    return tuple(outputs)
 
 
-def _described(
-    written: tuple[TensorSpec, ...], declared: Mapping[str, TensorSpec], kind: str, source: str
-) -> tuple[TensorSpec, ...]:
+def _check_names(declared: Iterable[str], written: tuple[TensorSpec, ...], kind: str, source: str) -> None:
     names = [tensor.name for tensor in written]
     for name in declared:
         if name not in names:
@@ -162,12 +205,6 @@ def _described(
                 f"{source} has no {kind} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
                 hint=f"{kind}s of the file: {', '.join(names)}",
             )
-    if declared and kind == "input":
-        for name in names:
-            if name not in declared:
-                raise ExportError(f"{source} has an input {name!r} that the spec does not declare")
-    kept = [tensor for tensor in written if not declared or tensor.name in declared]
-    return tuple(_merge(tensor, declared.get(tensor.name, tensor), kind, source) for tensor in kept)
 
 
 def _merge(written: TensorSpec, declared: TensorSpec, kind: str, source: str) -> TensorSpec:
@@ -183,18 +220,3 @@ def _merge(written: TensorSpec, declared: TensorSpec, kind: str, source: str) ->
             hint="a dimension that the file fixes cannot be declared dynamic",
         )
     return declared
-
-
-def check_ranges(inputs: tuple[TensorSpec, ...], dims: Mapping[str, Dim], source: str) -> None:
-    """Check that every dynamic dimension of the inputs has a range.
-
-    Raises:
-        ExportError: One has none; says what to add to the spec.
-    """
-    for tensor in inputs:
-        for name in tensor.dynamic:
-            if name not in dims:
-                raise ExportError(
-                    f"{source}: dimension {name!r} of input {tensor.name!r} is dynamic and has no range",
-                    hint=f"add dims: {{{name}: [1, 8, 32]}} to the model (min, opt, max), or give a sample",
-                )

@@ -37,12 +37,12 @@ class Original:
         keywords = _keywords(module, inputs)
         self.adapter = _adapter(module, keywords, self)
 
-    def predict(self, arrays: Mapping[str, NDArray[Any]], doing: str = "forward fails") -> Arrays:
+    def predict(self, arrays: Mapping[str, NDArray[Any]], doing: str = "fails") -> Arrays:
         """Run the module without gradients.
 
         Args:
             arrays: Every input by name; they are copied, so forward may change its own.
-            doing: Begins the message when the user's code raises.
+            doing: What forward does when the user's code raises, such as ``fails at batch=8``.
 
         Raises:
             ExportError: forward raises, returns something that does not fit the declared outputs,
@@ -51,7 +51,7 @@ class Original:
         import torch
 
         tensors = [torch.from_numpy(arrays[name].copy()) for name in self._inputs]
-        with torch.no_grad(), user_code(doing, self._files):
+        with torch.no_grad(), user_code(f"forward {doing}", self._files):
             result = self.adapter(*tensors)
         return {name: _to_numpy(name, value) for name, value in zip(self.outputs, result, strict=True)}
 

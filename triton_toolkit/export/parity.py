@@ -63,7 +63,7 @@ def prove(
     Every case is run even after a failure, because which sizes fail tells which dimension is to blame.
 
     Args:
-        expected: The original; its second argument begins the message where forward raises.
+        expected: The original; its second argument says what it does where it fails.
         session: The export.
         cases: Sizes, and what makes the inputs of those sizes.
         tolerance: How far outputs may lie apart.
@@ -79,7 +79,7 @@ def prove(
     for sizes, make in cases:
         inputs = make()
         try:
-            wanted = expected(inputs, f"forward fails at {format_sizes(sizes)}")
+            wanted = expected(inputs, f"fails at {format_sizes(sizes)}")
         except ExportError as exc:
             broken.append((sizes, exc))
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from triton_toolkit.export.graph import free_output_sizes, load_graph, unused_in
 from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
 from triton_toolkit.export.job import ExportReport
 from triton_toolkit.export.parity import Proof, prove
-from triton_toolkit.export.session import Session
 from triton_toolkit.export.shapes import settle_outputs
 from triton_toolkit.export.source import load_callable
 from triton_toolkit.repository.passport import Samples, write_samples
@@ -33,15 +31,14 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
         ExportError: The model fails at a size, or its outputs are not the declared ones.
         ParityError: The export differs, cannot be batched, or loses accuracy.
     """
-    session = Session(context.path)
     golden = candidate.maker.golden_sizes(context.job.batch_dim)
-    proof = _compare(context, candidate, session, golden)
+    proof = _compare(context, candidate, golden)
     outputs = settle_outputs(candidate.outputs, context.job, proof.shapes)
     model = load_graph(context.path)
     if context.job.kind == "torch" and free_output_sizes(model, outputs):
         write_graph(model, context.path)
     _check_rows(context, candidate)
-    accuracy = _accuracy(context, candidate, session)
+    accuracy = _accuracy(context, candidate)
     _write_golden(context, candidate, golden)
     for name in unused_inputs(model):
         context.note(f"input {name!r} has no effect on any output")
@@ -56,13 +53,13 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
     )
 
 
-def _compare(context: Context, candidate: Candidate, session: Session, golden: Sizes) -> Proof:
+def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
     combinations = list(proof_sizes(candidate.dims))
     if golden not in combinations:
         combinations.append(golden)
     context.step(f"compare with the original at {len(combinations)} combination(s) of sizes")
     cases = [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
-    proof = prove(candidate.predict, session, cases, context.tolerance, candidate.sources)
+    proof = prove(candidate.predict, candidate.session, cases, context.tolerance, candidate.sources)
     for name in sorted(proof.nan_outputs):
         if candidate.maker.from_user:
             raise ExportError(
@@ -84,25 +81,24 @@ def _check_rows(context: Context, candidate: Candidate) -> None:
         return
     context.step("check that rows of a batch do not depend on each other")
     inputs = distinct_rows(candidate.maker.at(sizes), candidate.inputs)
-    predict: Callable[[Arrays], Arrays] = partial(_predict_rows, candidate)
-    check_independence(predict, inputs, sizes, batch, context.tolerance)
+    check_independence(partial(_predict_rows, candidate), inputs, sizes, batch, context.tolerance)
 
 
 def _predict_rows(candidate: Candidate, arrays: Arrays) -> Arrays:
-    return candidate.predict(arrays, "forward fails on single rows of a batch")
+    return candidate.predict(arrays, "fails on single rows of a batch")
 
 
-def _accuracy(context: Context, candidate: Candidate, session: Session) -> dict[str, Any]:
+def _accuracy(context: Context, candidate: Candidate) -> dict[str, Any]:
     job = context.job
     if job.metric is None:
         return {}
     context.step(f"measure {job.metric}")
-    predictors = (lambda arrays: candidate.predict(arrays, "forward fails"), session.predict)
+    predictors = (lambda arrays: candidate.predict(arrays, "fails"), candidate.session.predict)
     metric = (job.metric, load_callable(context.files, job.metric))
     return check_accuracy(metric, predictors, candidate.inputs, job.max_absolute_drop, context.files)
 
 
 def _write_golden(context: Context, candidate: Candidate, sizes: Sizes) -> None:
     inputs = candidate.maker.at(sizes)
-    outputs = candidate.predict(inputs, "forward fails")
+    outputs = candidate.predict(inputs, "fails")
     write_samples(context.out, Samples(inputs, outputs))

@@ -37,9 +37,14 @@ class RunFailed(Exception):  # noqa: N818 - internal: always turned into an Expo
 
 
 class Session:
-    """An ONNX file loaded by ONNX Runtime with its default graph optimisations, as it is served."""
+    """An ONNX file loaded by ONNX Runtime, on the CPU.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        optimized: With the runtime's default graph optimizations, as it is served; or node by node.
+    """
+
+    def __init__(self, path: Path, *, optimized: bool = True) -> None:
         """Load the file.
 
         Raises:
@@ -49,6 +54,8 @@ class Session:
         ort = require("onnxruntime", extra="cpu", purpose="prove an exported model")
         options = ort.SessionOptions()
         options.log_severity_level = 3  # errors only; warnings are about graph rewrites
+        if not optimized:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as exc:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HIGHEST_OPSET = 21
-"""Newest opset that is written, whatever the release could run: 22 and later bring single operators
-(Attention) that runtimes replaced several times since, and nothing that older ones cannot express."""
+"""Newest opset that is written, whatever the release could run. From 23 on the exporter writes an
+attention as one operator, which opset 24 defined anew; the ONNX Runtime that proves the export is
+not the one that serves it, and all of them agree on the small operators that 21 is written in."""
 
 _PLACEHOLDER = "tt:{}:{}"
 """Names during the export, which no inner value can have; see ``graph.rename_values``."""
@@ -200,6 +201,6 @@ def _call_site(text: str, files: ProjectFiles) -> str:
     """Return ``file:line, in function`` of the last project line in a stack trace, or nothing."""
     for file, line, function in reversed(_CALL_SITE.findall(text)):
         name = files.relative(file)
-        if name is not None:
+        if name is not None and Path(file).is_file():
             return f"{name}:{line}, in {function}"
     return ""

@@ -15,6 +15,7 @@ from triton_toolkit.export.graph import graph_outputs, load_graph
 from triton_toolkit.export.original import Original
 from triton_toolkit.export.parity import explain_sizes
 from triton_toolkit.export.samples import InputMaker, format_sizes
+from triton_toolkit.export.session import Session
 from triton_toolkit.export.source import load_module
 from triton_toolkit.export.torch_onnx import export_torch
 
@@ -40,6 +41,8 @@ def prepare_torch(context: Context) -> Candidate:
                 f"input {tensor.name!r} is bytes, which PyTorch has no tensors of",
                 hint="put a model of kind python before it, joined by an ensemble",
             )
+    for name in {tensor.name for tensor in job.inputs} & set(job.outputs):
+        raise ExportError(f"an input and an output are both called {name!r}, which ONNX does not allow")
     context.step("load the model")
     module = load_module(context.files, job.source)
     dims = used_dims(job.inputs, job.dims)
@@ -50,6 +53,7 @@ def prepare_torch(context: Context) -> Candidate:
     sources = export_torch(replace(job, dims=dims), original, example, context.path, context.files)
     return Candidate(
         predict=original.predict,
+        session=Session(context.path),
         inputs=job.inputs,
         outputs=graph_outputs(load_graph(context.path)),
         dims=dims,
@@ -68,7 +72,7 @@ def _try_forward(context: Context, original: Original, maker: InputMaker, dims: 
     sizes = example_sizes(dims)
     example = maker.at(sizes)
     try:
-        first = original.predict(example, f"forward fails at {format_sizes(sizes)}")
+        first = original.predict(example, f"fails at {format_sizes(sizes)}")
     except ExportError as exc:
         failed, right = [sizes], []
         for others in proof_sizes(dims):

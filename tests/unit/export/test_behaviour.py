@@ -44,6 +44,12 @@ def test_an_input_of_text_is_refused(project):
     assert "ensemble" in caught.value.hint
 
 
+def test_an_output_named_like_an_input_is_refused(project):
+    project.net()
+    with pytest.raises(ExportError, match="an input and an output are both called 'x'"):
+        project.run(outputs={"x": (None, None)})
+
+
 def test_outputs_come_by_name_from_a_dict(project):
     project.net("return {'extra': x, 'y': x.argmax(1)}")
     outputs = project.run(outputs={"y": ("int64", ["batch"])}).outputs

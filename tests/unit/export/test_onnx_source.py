@@ -149,8 +149,22 @@ def test_a_size_that_the_file_cannot_take_names_node_and_size(project):
     save(project, nodes, [value("x", ["n", 4])], [value("y", [2, 4])], weights=[shape])
     with pytest.raises(ExportError) as caught:
         run(project, dims=project.dims(n=(1, 2, 3)))
-    assert "forward fails at n=1 in node 'fix' (Reshape)" in caught.value.message
+    assert "net.onnx fails at n=1 in node 'fix' (Reshape)" in caught.value.message
     assert "'n' is declared dynamic, but fails at n=1; n=3 and is right at n=2" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["batch", "m"])
+def test_a_batch_dimension_that_no_input_starts_with_is_refused(project, name):
+    scaled(project)
+    with pytest.raises(ExportError, match=rf"'x' has shape \['n', 4\], which does not start .* '{name}'"):
+        run(project, dims=project.dims(n=(1, 4, 8), m=(1, 2, 3)), batch_dim=name)
+
+
+def test_an_undeclared_input_is_named(project):
+    nodes = [helper.make_node("Add", ["x", "bias"], ["y"])]
+    save(project, nodes, [value("x", [4]), value("bias", [4])], [value("y", [4])])
+    with pytest.raises(ExportError, match="has an input 'bias' that the spec does not declare"):
+        run(project, inputs=(project.tensor("x", 4),))
 
 
 def test_rows_that_depend_on_each_other_are_refused(project):

@@ -73,7 +73,7 @@ def test_predict_leaves_its_inputs_alone(project):
 def test_predict_names_the_line_that_failed(project):
     project.net("x = x * 2\nreturn x.view(3, 7)")
     with pytest.raises(ExportError) as caught:
-        original(project).predict({"x": ONE}, "forward fails at batch=1")
+        original(project).predict({"x": ONE}, "fails at batch=1")
     assert caught.value.message.startswith(
         "forward fails at batch=1: RuntimeError: shape '[3, 7]' is invalid"
     )

@@ -48,6 +48,17 @@ def test_load_callable_takes_dotted_names(project):
     assert load_callable(project.files, "deep.zoo:Zoo.build")() == 7
 
 
+SCRIPTED = """
+import warnings
+
+def scripted(module):
+    with warnings.catch_warnings():  # TorchScript is deprecated, and still around
+        warnings.simplefilter("ignore")
+        return torch.jit.script(module)
+
+"""
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -60,11 +71,11 @@ def test_load_callable_takes_dotted_names(project):
         pytest.param(
             "def model(): return Net().forward", "gives an object of type method, not a torch", id="a-method"
         ),
-        pytest.param("def model(): return torch.jit.script(Net())", "gives a TorchScript", id="torchscript"),
+        pytest.param("def model(): return scripted(Net())", "gives a TorchScript", id="torchscript"),
     ],
 )
 def test_load_module_says_what_is_wrong(project, more, message):
-    project.net(more=more)
+    project.net(more=SCRIPTED + more)
     with pytest.raises(ExportError) as caught:
         load_module(project.files, "nets:model")
     assert caught.value.message.startswith("nets:model ")
