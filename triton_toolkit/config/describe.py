@@ -16,7 +16,7 @@ from triton_toolkit.core.tensors import TensorSpec
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-__all__ = ["ConfigDescription", "EnsembleStep", "ServeKeyError", "build_message"]
+__all__ = ["ConfigDescription", "EnsembleStep", "ServeKeyError", "build_message", "check_serve"]
 
 _DERIVED = {
     "name": ("is the model's key in the spec", "rename the model there"),
@@ -80,10 +80,10 @@ def build_message(description: ConfigDescription) -> ModelConfig:
     """
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-    _refuse_derived(description)
-    own = ("input", "output", "max_batch_size")
+    check_serve(description.serve)
+    _refuse_file(description)
     message = ModelConfig()
-    fill_message(message, {key: value for key, value in description.serve.items() if key not in own})
+    fill_message(message, _free(description.serve))
     message.name = description.name
     message.backend = description.backend
     message.platform = description.platform
@@ -103,22 +103,36 @@ def build_message(description: ConfigDescription) -> ModelConfig:
     return message
 
 
-def _refuse_derived(description: ConfigDescription) -> None:
-    """Raise where ``serve`` sets what the build knows better."""
-    serve = description.serve
+def check_serve(serve: Mapping[str, Any]) -> None:
+    """Check what needs no built model: the names, types and units of the keys of ``serve``.
+
+    Raises:
+        ServeKeyError: As ``build_message``, for those.
+    """
+    from tritonclient.grpc.model_config_pb2 import ModelConfig
+
     for key, (why, hint) in _DERIVED.items():
         if key in serve:
             raise ServeKeyError((key,), f"cannot be set: it {why}", hint)
-    if "default_model_filename" in serve and (
-        description.default_model_filename or description.backend == "onnxruntime"
-    ):
-        raise ServeKeyError(
-            ("default_model_filename",), "cannot be set: tt names the file that it builds", "leave it out"
-        )
     ensemble = serve.get("ensemble_scheduling")
     if isinstance(ensemble, Mapping) and "step" in ensemble:
         raise ServeKeyError(
             ("ensemble_scheduling", "step"), "cannot be set: it comes from the spec's steps", "edit steps"
+        )
+    fill_message(ModelConfig(), _free(serve))
+
+
+def _free(serve: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are taken over as they are."""
+    return {key: value for key, value in serve.items() if key not in ("input", "output", "max_batch_size")}
+
+
+def _refuse_file(description: ConfigDescription) -> None:
+    if "default_model_filename" in description.serve and (
+        description.default_model_filename or description.backend == "onnxruntime"
+    ):
+        raise ServeKeyError(
+            ("default_model_filename",), "cannot be set: tt names the file that it builds", "leave it out"
         )
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from triton_toolkit.config.describe import ConfigDescription, EnsembleStep, ServeKeyError, build_message
+from triton_toolkit.config.describe import (
+    ConfigDescription,
+    EnsembleStep,
+    ServeKeyError,
+    build_message,
+    check_serve,
+)
 from triton_toolkit.config.message import format_config, parse_config
 from triton_toolkit.core.tensors import DataType, TensorSpec
 
@@ -94,6 +100,12 @@ def test_what_tt_derives_cannot_be_set(key: str) -> None:
     assert error.path == (key,)
     assert error.message.startswith("cannot be set")
     assert error.hint
+
+
+def test_serve_can_be_checked_before_a_build() -> None:
+    check_serve({"dynamic_batching": {"preferred_batch_size": [64]}, "max_batch_size": 4, "input": {"x": {}}})
+    with pytest.raises(ServeKeyError, match=r"serve\.dynamic_batching\.max_delay: "):
+        check_serve({"dynamic_batching": {"max_delay": "1ms"}})
 
 
 def test_file_of_a_python_model_can_be_set() -> None:

@@ -92,7 +92,11 @@ def _control_problems(path: KeyPath, control: ModelSequenceBatching.Control) -> 
         yield Problem((*path, given[0]), f"needs 2 values, for false and for true, got {count}")
 
 
-@rule("sequence/initial-state", source="SequenceBatchScheduler::GenerateInitialStateData")
+@rule(
+    "sequence/initial-state",
+    source="SequenceBatchScheduler::GenerateInitialStateData; 1 of 46 loads ended the server (Triton 2.51)",
+    consequence="the load fails, and rarely the whole server ends",
+)
 def initial_states(config: ModelConfig) -> Iterator[Problem]:
     """A state starts from one value of its own type and shape."""
     for index, state in enumerate(config.sequence_batching.state):
