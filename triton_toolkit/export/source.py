@@ -94,13 +94,10 @@ def _import(files: ProjectFiles, name: str, target: str) -> ModuleType:
             return importlib.import_module(name)
     except ExportError as exc:
         cause = exc.__cause__
-        if not isinstance(cause, ModuleNotFoundError) or cause.name is None:
-            raise
-        if name == cause.name or name.startswith(cause.name + "."):
-            raise _no_such_module(files, name, cause.name, target) from cause
-        raise ExportError(
-            exc.message, hint=f"install what brings {cause.name!r} beside tt", detail=exc.detail
-        ) from cause
+        missing = cause.name if isinstance(cause, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            raise _no_such_module(files, name, missing, target) from cause
+        raise
 
 
 def _no_such_module(files: ProjectFiles, name: str, missing: str, target: str) -> ExportError:
@@ -120,7 +117,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def user_code(doing: str, files: ProjectFiles, *, hint: str = "") -> Iterator[None]:
+def user_code(doing: str, files: ProjectFiles) -> Iterator[None]:
     """Turn whatever the block raises into an ExportError "doing: Type: text (file:line)".
 
     Our own errors pass unchanged. Warnings of the user's code are shown, never errors.
@@ -134,7 +131,7 @@ def user_code(doing: str, files: ProjectFiles, *, hint: str = "") -> Iterator[No
         except (Exception, SystemExit) as exc:
             raise ExportError(
                 f"{doing}: {reason(exc)}{_place(exc, files)}",
-                hint=hint or _gpu_hint(exc),
+                hint=_hint(exc),
                 detail="".join(traceback.format_exception(exc)),
             ) from exc
 
@@ -161,7 +158,9 @@ def _place(exc: BaseException, files: ProjectFiles) -> str:
     return ""
 
 
-def _gpu_hint(exc: BaseException) -> str:
+def _hint(exc: BaseException) -> str:
+    if isinstance(exc, ModuleNotFoundError) and exc.name:
+        return f"install what brings {exc.name!r} into the environment of tt"
     text = str(exc)
     if "CUDA" not in text and "cuda" not in text:
         return ""

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from pathlib import Path
 
 import onnx
 import pytest
@@ -134,6 +135,22 @@ def test_a_crash_is_an_error_that_says_how_to_see_it_again(project, scratch, cod
     assert "last words" in error.detail
     (folder,) = scratch.iterdir()
     assert f"{sys.executable} -P -m triton_toolkit.export.worker {folder}/job.json" in error.hint
+
+
+class Impatient(Recorder):
+    def step(self, subject, text):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_ends_the_child_and_leaves_nothing(project, scratch):
+    # The step is told while the child sleeps, so this also shows that progress arrives as it is made.
+    started = project.root / "started"
+    project.write(f"import os, time\nopen({str(started)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n")
+    with pytest.raises(KeyboardInterrupt):
+        run_export(project.job(kind="sample", sample="nets:sample"), project.out, Impatient())
+    assert list(scratch.iterdir()) == []
+    if started.exists():
+        assert not Path(f"/proc/{started.read_text() or 0}").exists()
 
 
 def test_a_bug_in_the_worker_keeps_its_traceback(project, scratch):

@@ -90,6 +90,13 @@ def test_load_module_takes_factory_class_or_instance_and_evaluates(project, more
     assert not module.training
 
 
+def test_load_module_hints_at_a_package_that_only_the_factory_needs(project):
+    project.net(more="def model():\n    import sklaern")
+    with pytest.raises(ExportError) as caught:
+        load_module(project.files, "nets:model")
+    assert "install what brings 'sklaern'" in caught.value.hint
+
+
 def test_load_module_hints_at_the_hidden_gpu(project):
     project.net(more="def model(): raise RuntimeError('Attempting to deserialize object on a CUDA device')")
     with pytest.raises(ExportError) as caught:
