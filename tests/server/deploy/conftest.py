@@ -213,6 +213,14 @@ class Workshop:
                 state.version for state in client.index() if state.name == self.name(short) and state.ready
             ]
 
+    def candidates(self) -> list[str]:
+        """Candidates that the server has loaded, folder or not, and traces of any beside the models."""
+        from tritonclient.grpc import InferenceServerClient
+
+        with InferenceServerClient(self.working_url.removeprefix("grpc://")) as client:
+            loaded = [entry.name for entry in client.get_inference_statistics(client_timeout=10).model_stats]
+        return [name for name in (*loaded, *self.folders()) if "tt-" in name]
+
     def tree(self) -> dict[str, str]:
         """The store's files and their hashes; the log, which only grows, left out."""
         return {name: sha for name, sha in hash_tree(self.store).items() if name != ".tt-deployments.jsonl"}

@@ -37,7 +37,7 @@ def test_broken_version_is_refused_and_no_caller_meets_it(workshop, busy_clients
     assert "Nothing was published" in caught.value.message
     assert (seen.errors, seen.markers) == ([], {11})
     assert workshop.tree() == before
-    assert not any("tt-" in name for name in workshop.folders())
+    assert workshop.candidates() == []
 
 
 @pytest.mark.parametrize("rehearsal", [False, True], ids=["on-the-server", "in-rehearsal"])
@@ -133,6 +133,15 @@ def test_store_that_the_server_does_not_read_is_refused(workshop, tmp_path):
     with pytest.raises(DeployError, match="the server reads another model repository"):
         workshop.deploy("m")
     assert list(other.iterdir()) == [other / ".tt-deployments.jsonl"]
+
+
+def test_store_whose_models_the_server_does_not_list_is_refused_before_a_byte_is_written(workshop, tmp_path):
+    workshop.build("m", 1, marker=11)
+    (tmp_path / "other" / "elsewhere").mkdir(parents=True)
+    workshop.target["store"] = str(tmp_path / "other")
+    with pytest.raises(DeployError, match="index does not list elsewhere"):
+        workshop.deploy("m")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["elsewhere"]
 
 
 def test_store_that_is_not_there(workshop, tmp_path):
