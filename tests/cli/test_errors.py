@@ -108,3 +108,15 @@ def test_every_error_class_is_exported_with_a_documented_code() -> None:
         return {base}.union(*(tree(child) for child in base.__subclasses__()))
 
     assert {error.exit_code for error in tree(TritonToolkitError)} <= {1, 2, 3}
+
+
+def test_a_wrong_key_below_serve_is_found_before_anything_is_built(tmp_path: Path) -> None:
+    (tmp_path / "tt.yaml").write_text(
+        "spec: 1\nmodels:\n  m:\n    kind: onnx\n    source: a.onnx\n"
+        "    serve:\n      dynamic_batching:\n        max_queue_delay_microsecs: 1ms\n"
+    )
+    result = CliRunner().invoke(cli, ["build", "--spec", str(tmp_path / "tt.yaml")])
+    assert result.exit_code == 2
+    assert "tt.yaml:8:9: models.m.serve.dynamic_batching.max_queue_delay_microsecs" in result.stderr
+    assert "max_queue_delay_microseconds" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tt.yaml"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from triton_toolkit.build.recipe import Context
-from triton_toolkit.config.describe import ConfigDescription, EnsembleStep, ServeKeyError
+from triton_toolkit.config.describe import ConfigDescription, EnsembleStep, ServeKeyError, check_serve
 from triton_toolkit.config.render import render_config
 from triton_toolkit.core.dims import Sizes
 from triton_toolkit.repository.passport import Passport
@@ -13,6 +13,24 @@ from triton_toolkit.repository.passport import Passport
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+
+def check_keys(context: Context, name: str, serve: Mapping[str, Any]) -> None:
+    """Check the names, types and units of the keys below ``serve:``, before anything is built.
+
+    Raises:
+        SpecError: The server has no such field, or the value cannot be one of its values.
+    """
+    fields = {key: value for key, value in serve.items() if key != "warmup"}
+    at = ("models", name, "serve")
+    warmup = serve.get("warmup", "none")
+    if warmup not in ("auto", "none"):
+        hint = "for samples of your own write model_warmup"
+        raise context.project.error((*at, "warmup"), f"is auto or none, got {warmup!r}", hint)
+    try:
+        check_serve(fields)
+    except ServeKeyError as exc:
+        raise context.project.error((*at, *exc.path), exc.message, exc.hint) from exc
 
 
 def render(
@@ -28,10 +46,6 @@ def render(
     fields = dict(serve)
     warmup = fields.pop("warmup", "none")
     at = ("models", passport.model, "serve")
-    if warmup not in ("auto", "none"):
-        raise project.error(
-            (*at, "warmup"), f"is auto or none, got {warmup!r}", "use model_warmup for samples of your own"
-        )
     description = ConfigDescription(
         name=passport.model,
         backend=passport.backend,

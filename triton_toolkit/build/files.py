@@ -12,7 +12,8 @@ from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, dim_range, spec_hash, tool_versions
 from triton_toolkit.build.samples import Tensors, load_sample
-from triton_toolkit.config.message import format_config, parse_config
+from triton_toolkit.config.message import format_config, load_config
+from triton_toolkit.config.rules import Severity, check_config
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import SpecError
 from triton_toolkit.repository.layout import (
@@ -57,9 +58,10 @@ class PythonRecipe:
         at = ("models", name, "files")
         if not self._source.is_dir():
             raise context.project.error(at, f"no such folder: {model.files}")
-        if not (self._source / "model.py").is_file():
-            hint = "Triton's Python backend loads model.py with a class TritonPythonModel"
-            raise context.project.error(at, f"{model.files} has no model.py", hint)
+        file = str(model.serve.get("default_model_filename", "model.py"))
+        if not (self._source / file).is_file():  # where it is missing, Triton 2.51 loads for ever
+            hint = f"Triton's Python backend loads {file} with a class TritonPythonModel"
+            raise context.project.error(at, f"{model.files} has no {file}", hint)
 
     def key(self) -> dict[str, str]:
         """Return the spec part and the folder's content."""
@@ -125,7 +127,11 @@ class PrebuiltRecipe:
                 f"{self._model.path} has no {CONFIG_NAME}",
                 "a prebuilt model is a folder with config.pbtxt and numbered version folders",
             )
-        return parse_config(path.read_text(encoding="utf-8"), f"{self._model.path}/{CONFIG_NAME}")
+        config = load_config(path, f"{self._model.path}/{CONFIG_NAME}")
+        for finding in check_config(config):
+            if finding.severity is Severity.ERROR:
+                raise self._error(f"{CONFIG_NAME}: {finding}", finding.hint)
+        return config
 
     def _latest(self) -> int:
         version = latest_version(self._source)

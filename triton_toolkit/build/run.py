@@ -21,6 +21,7 @@ from triton_toolkit._files import (
     write_text,
 )
 from triton_toolkit._progress import Progress
+from triton_toolkit.build.configure import check_keys
 from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.exported import ExportRecipe
 from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
@@ -104,12 +105,13 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
     """
     context = _context(project)
     order = build_order(project, options.names)
+    recipes = {name: recipe_for(context, name) for name in order}
     if options.dry_run:
-        return [_report(context, name, options, progress) for name in order]
+        return [_report(context, recipe, options, progress) for recipe in recipes.values()]
     with host_errors(f"write {project.repository}"), locked_folder(project.repository):
         reports: list[ModelReport] = []
         broken: set[str] = set()
-        for name in order:
+        for name, recipe in recipes.items():
             model = project.model(name)
             lost = (
                 [step.model for step in model.steps if step.model in broken]
@@ -122,7 +124,7 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
                     name=name, kind=model.kind, action="skipped", version=None, reasons=(reason,)
                 )
             else:
-                report = _report(context, name, options, progress)
+                report = _report(context, recipe, options, progress)
             if report.action in ("failed", "skipped"):
                 broken.add(name)
             reports.append(report)
@@ -133,9 +135,11 @@ def recipe_for(context: Context, name: str) -> Recipe:
     """Return the recipe of a model of the spec.
 
     Raises:
-        SpecError: A file or folder that the spec names is missing.
+        SpecError: A file or folder that the spec names is missing, or a key below ``serve:`` is wrong.
     """
     model = context.project.model(name)
+    if model.kind != "prebuilt":
+        check_keys(context, name, model.serve)
     match model.kind:
         case "torch" | "onnx":
             return ExportRecipe(context, name, model)
@@ -155,13 +159,13 @@ def _context(project: Project) -> Context:
     return Context(project=project, release=release, opset=opset, ir_version=ir_version)
 
 
-def _report(context: Context, name: str, options: BuildOptions, progress: Progress) -> ModelReport:
+def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: Progress) -> ModelReport:
     """Decide and, unless it is a dry run, do; a failure becomes part of the report."""
     started = time.monotonic()
+    name = recipe.name
     kind = context.project.model(name).kind
     reasons: tuple[str, ...] = ()
     try:
-        recipe = recipe_for(context, name)
         decision = decide(context, recipe, force=options.force)
         reasons = decision.reasons
         if not options.dry_run:
