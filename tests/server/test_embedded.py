@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from triton_toolkit.errors import (
     UsageError,
 )
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions, check_available
+from triton_toolkit.server.ports import Ports, choose_ports
 
 DEADLINE_S = 30.0
 AT_ONCE: dict[str, Any] = {"exit_timeout_s": 0}  # these tests need no models that end in good order
@@ -308,6 +310,7 @@ def test_a_killed_process_takes_the_rest_along(single: Path, victim: str) -> Non
 PARENT = """
 import sys, time
 from pathlib import Path
+from triton_toolkit.server.ports import Ports, choose_ports
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 import threading
 
@@ -390,6 +393,31 @@ def test_a_taken_port_is_named(
     assert f"port {taken_port} of 127.0.0.1 (--{name}-port): Address already in use" in str(caught.value)
     assert str(taken_port) in caught.value.hint
     assert leftovers() == set()
+
+
+@pytest_server
+def test_a_free_port_that_is_snatched_away_costs_another_try(
+    single: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the choice of a free port and the server's start anybody may take it."""
+    chosen: list[Ports] = []
+
+    def choose(*args: Any, **kwargs: Any) -> Ports:
+        ports = choose_ports(*args, **kwargs)
+        chosen.append(ports if chosen else replace(ports, http=taken_port))
+        return chosen[-1]
+
+    monkeypatch.setattr("triton_toolkit.server.embedded.choose_ports", choose)
+    with EmbeddedServer(ServeOptions(repository=single, load=None, **AT_ONCE)) as server:
+        assert len(chosen) == 2
+        assert server.http_url.endswith(f":{chosen[1].http}")
+
+
+@pytest_server
+def test_an_address_that_is_not_this_hosts_is_refused(single: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"of 192\.0\.2\.1 .*Cannot assign") as caught:
+        EmbeddedServer(ServeOptions(repository=single, host="192.0.2.1")).start()
+    assert "--host" in caught.value.hint
 
 
 @pytest_server

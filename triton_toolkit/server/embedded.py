@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import difflib
+import errno
 import http.client
 import os
 import time
@@ -236,9 +237,7 @@ class EmbeddedServer:
             state_file=options.state_file,
             lock_file=options.lock_file,
         )
-        variables = server_variables(
-            os.environ, environment=folder.environment, library_folders=info.library_folders
-        )
+        variables = server_variables(os.environ, environment=folder.environment, libraries=info.libraries)
         return ServerProcess(folder, launch, variables)
 
     def _raise_if_wanted(self, log: str, ports: Ports) -> None:
@@ -250,7 +249,8 @@ class EmbeddedServer:
         }
         for name, port in wanted.items():
             if port is not None and f":{port}' {_TAKEN}" in log:
-                raise port_error(self.options.host, port, f"--{name}-port", "Address already in use")
+                taken = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+                raise port_error(self.options.host, port, f"--{name}-port", taken)
 
     def _load_models(self, deadline: float) -> None:
         names = self._wanted_models()

@@ -11,12 +11,16 @@ from __future__ import annotations
 import os
 import site
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def write_environment(folder: Path) -> None:
-    """Write the virtual environment into a new folder; its ``bin`` belongs first on PATH."""
+def write_environment(folder: Path, libpython: Path | None) -> None:
+    """Write the virtual environment into a new folder; its ``bin`` belongs first on PATH.
+
+    Its ``lib`` gets a link to libpython alone: the interpreter's own ``lib`` folder may hold other
+    versions of what the server links to.
+    """
     interpreter = Path(sys.executable).resolve()
     (folder / "bin").mkdir(parents=True)
     for name in ("python3", "python"):
@@ -26,25 +30,25 @@ def write_environment(folder: Path) -> None:
     )
     packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     packages.mkdir(parents=True)
+    if libpython is not None:
+        (folder / "lib" / libpython.name).symlink_to(libpython)
     (packages / "tt_embedded.pth").write_text(_pth(_package_folders()), encoding="utf-8")
 
 
-def server_variables(
-    base: Mapping[str, str], *, environment: Path, library_folders: Iterable[Path]
-) -> dict[str, str]:
+def server_variables(base: Mapping[str, str], *, environment: Path, libraries: Path) -> dict[str, str]:
     """Return the server's environment variables.
 
     Args:
         base: This process's.
         environment: What ``write_environment`` wrote.
-        library_folders: Where the server and its stubs find their libraries.
+        libraries: The folder of the server's own libraries.
     """
     paths = [str(environment / "bin"), os.path.dirname(sys.executable), base.get("PATH", "")]
-    libraries = [*map(str, library_folders), base.get("LD_LIBRARY_PATH", "")]
+    folders = [str(libraries), str(environment / "lib"), base.get("LD_LIBRARY_PATH", "")]
     return {
         **base,
         "PATH": os.pathsep.join(filter(None, paths)),
-        "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(filter(None, libraries))),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders)),
         "PYTHONDONTWRITEBYTECODE": "1",  # for what a model may start
     }
 

@@ -39,8 +39,10 @@ class EmbeddedInfo:
     """``triton_python_backend_stub`` for this interpreter's minor version."""
     caches: Path
     """The folder of the response caches."""
-    library_folders: tuple[Path, ...]
-    """What ``LD_LIBRARY_PATH`` must hold: the package's own libraries, and that of libpython."""
+    libraries: Path
+    """The folder of the server's own libraries, which ``LD_LIBRARY_PATH`` must hold."""
+    libpython: Path | None
+    """The shared libpython that the stub links to; None where the loader finds it by itself."""
 
 
 def check_available() -> EmbeddedInfo:
@@ -69,7 +71,8 @@ def check_available() -> EmbeddedInfo:
         python_backend=home / "backends" / "python",
         stub=_stub(home / "python_backend_stubs"),
         caches=home / "caches",
-        library_folders=(libraries, _libpython_folder(libraries)),
+        libraries=libraries,
+        libpython=_libpython(),
     )
     for path in (info.server, info.python_backend / "libtriton_python.so", libraries):
         if not path.exists():
@@ -113,17 +116,17 @@ def _stub(stubs: Path) -> Path:
     return stub
 
 
-def _libpython_folder(libraries: Path) -> Path:
-    """Return the folder of the shared libpython that the stub links to.
+def _libpython() -> Path | None:
+    """Return the shared libpython that the stub links to, None where the loader finds it by itself.
 
     Interpreters of pyenv, conda and uv keep it outside the loader's path, and some builds have none.
     """
     name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
     for folder in (sysconfig.get_config_var("LIBDIR"), Path(sys.base_prefix, "lib")):
         if folder and Path(folder, name).is_file():
-            return Path(folder)
+            return Path(folder, name)
     if ctypes.util.find_library(name.removeprefix("lib").partition(".so")[0]):
-        return libraries  # the loader finds it by itself
+        return None
     raise MissingDependencyError(
         f"the embedded server's Python backend needs {name}, which {sys.executable} has not",
         hint=f"install {name.partition('.so')[0]} from the system's packages, or use a Python that was built "

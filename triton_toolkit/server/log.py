@@ -30,7 +30,7 @@ def reason_of_failure(model: str, answer: str, log: str) -> str:
 def clean(answer: str) -> str:
     """Return a refusal without the server's framing and without Python's stack frames."""
     text = _ANSWER.sub("", answer)
-    text = _FRAMES.sub("", text)
+    text = _FRAMES.sub("", text).replace("TritonModelException: ", "")
     return text.strip().rstrip(";").strip()
 
 

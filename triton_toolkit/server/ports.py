@@ -6,6 +6,7 @@ A port that answers may belong to somebody else's Triton, so an answer alone pro
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterable
@@ -46,18 +47,21 @@ def choose_ports(host: str, *, grpc: int | None, http: int | None, metrics: int 
             try:
                 holder.bind((host, port or 0))
             except OSError as exc:
-                raise port_error(host, port or 0, f"--{name}-port", os.strerror(exc.errno or 0)) from exc
+                raise port_error(host, port or 0, f"--{name}-port", exc) from exc
             chosen[name] = holder.getsockname()[1]
     return Ports(**chosen)
 
 
-def port_error(host: str, port: int, option: str, why: str) -> EnvironmentProblem:
-    """Return (not raise) the error about a port that cannot be used."""
-    what = f"port {port}" if port else "a free port"
-    return EnvironmentProblem(
-        f"cannot listen on {what} of {host} ({option}): {why}",
-        hint=f"leave {option} out to get a free port, or end the process that uses it "
+def port_error(host: str, port: int, option: str, exc: OSError) -> EnvironmentProblem:
+    """Return (not raise) the error about a port, 0 for a free one, that cannot be listened on."""
+    hints = {
+        errno.EADDRINUSE: f"leave {option} out to get a free port, or end the process that uses it "
         f"(`ss -ltnp 'sport = :{port}'` shows it)",
+        errno.EACCES: "ports below 1024 are for privileged users; choose a higher one",
+    }
+    return EnvironmentProblem(
+        f"cannot listen on {f'port {port}' if port else 'a free port'} of {host} ({option}): {exc.strerror}",
+        hint=hints.get(exc.errno or 0, "--host must be an address of this host, such as 127.0.0.1"),
     )
 
 

@@ -90,15 +90,23 @@ class ServerFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, info: EmbeddedInfo) -> None:
-        """Copy the Python backend with this interpreter's stub, and our own backends beside it."""
+        """Copy the Python backend with this interpreter's stub, and our own backends beside it.
+
+        Copies, because the server refuses a library that a link leads out of the backend's folder.
+        """
+        if os.statvfs(self.path).f_flag & os.ST_NOEXEC:
+            raise EnvironmentProblem(
+                f"{self.path.parent} is mounted noexec, and the server's Python backend is run from there",
+                hint="set TMPDIR to a folder where programs may be run",
+            )
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(info.python_backend, self.backends / "python", ignore=ignore)
         stub = self.backends / "python" / info.stub.name
         shutil.copyfile(info.stub, stub)
         stub.chmod(0o755)
-        write_environment(self.environment)
         for backend in sorted(path for path in _BACKENDS.iterdir() if (path / "model.py").is_file()):
             shutil.copytree(backend, self.backends / backend.name, ignore=ignore)
+        write_environment(self.environment, info.libpython)
 
 
 class ServerProcess:
@@ -202,10 +210,6 @@ class ServerProcess:
                     "the embedded server did not listen in time", detail=tail(self.log_text())
                 )
             time.sleep(_POLL_S)
-        # It reports a taken metrics port only just after the others are open.
-        time.sleep(_POLL_S)
-        if not self.alive:
-            raise self.ended_error("while it started")
 
     def ended_error(self, when: str) -> ServerError:
         """Return (not raise) the error about a server that ended by itself."""
@@ -280,7 +284,7 @@ def tail(log: str, lines: int = 15) -> str:
 
 def _open_log(path: Path) -> int:
     with host_errors(f"write {path}"):
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _write_launch(folder: ServerFolder, launch: Launch) -> None:

@@ -113,7 +113,8 @@ class Supervisor:
             if os.getppid() != me:
                 os._exit(1)
 
-        with open(self.launch["log"], "ab") as log:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        with open(os.open(self.launch["log"], flags, 0o600), "ab") as log:
             return subprocess.Popen(
                 self.launch["argv"],
                 stdin=subprocess.DEVNULL,
