@@ -39,7 +39,7 @@ def command(
     dry_run: bool,
     json_mode: bool,
 ) -> None:
-    """Build MODELs (all without names) into the model repository.
+    """Build MODELs, or all, into the model repository.
 
     Each model is exported, compared with its original at several sizes of every dynamic dimension,
     and gets a config.pbtxt and a passport. What has not changed is left alone.

@@ -38,7 +38,7 @@ def command(
     spec_path: Path,
     json_mode: bool,
 ) -> None:
-    """Deploy MODELs (all without names) to a target, as one transaction.
+    """Deploy MODELs, or all, to a target as one transaction.
 
     A new version is tried under a name that no client knows, then published, loaded, and compared
     with its golden sample. If anything goes wrong, ctrl-C included, the former version is served
@@ -88,4 +88,6 @@ def _show(console: Console, report: DeployReport) -> None:
 
 
 def _golden(golden: tuple[object, ...]) -> str:
-    return f"{len(golden)} outputs match" if golden else "none to compare"
+    if not golden:
+        return "none to compare"
+    return "1 output matches" if len(golden) == 1 else f"{len(golden)} outputs match"

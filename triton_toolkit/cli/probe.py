@@ -148,7 +148,7 @@ not ready, 4 inconclusive (the data do not decide; the message says how long a r
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
-    """Probe MODEL on a live Triton server: right answers, latency, throughput, verdict.
+    """Probe MODEL on a live Triton: are its answers right, and in time?
 
     Needs no spec. The answers are checked first: against the golden sample where there is one, else
     against what the server declares, alone and in batches. Then each step keeps a number of requests

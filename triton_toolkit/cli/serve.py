@@ -59,7 +59,7 @@ def command(
     json_mode: bool,
     **options: Any,
 ) -> None:
-    """Serve a model repository with the real Triton, without a container.
+    """Serve a model repository with a real Triton, no container.
 
     REPOSITORY is the spec's by default, or ./model_repository where there is no spec. It is only read. A
     model that does not load is shown with the server's own reason, and does not stop the others.

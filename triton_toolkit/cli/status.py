@@ -27,7 +27,7 @@ Examples:
 @spec_option
 @json_option
 def command(target: str, verify: bool, server: str | None, spec_path: Path, json_mode: bool) -> None:
-    """Show the models of a target: versions, states, and drift from what is built.
+    """Show what a target serves, and its drift from what is built.
 
     Only reads; differences do not change the exit code.
     """
