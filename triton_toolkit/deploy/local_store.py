@@ -15,14 +15,14 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_toolkit._files import host_errors, sha256_file, write_text
+from triton_toolkit._files import host_errors, sha256_file, write_json, write_text
 from triton_toolkit.deploy.lock import LockOwner, hold_lock, lock_owner
 from triton_toolkit.deploy.source import BuiltModel, files_beside
-from triton_toolkit.deploy.store import CANDIDATE_PREFIX
+from triton_toolkit.deploy.store import CANDIDATE_PREFIX, Publication
 from triton_toolkit.errors import DeployError, EnvironmentProblem
 from triton_toolkit.repository.layout import CONFIG_NAME, model_folders, versions
 from triton_toolkit.repository.passport import Passport, Samples, check_files, read_passport, read_samples
@@ -30,6 +30,7 @@ from triton_toolkit.repository.passport import Passport, Samples, check_files, r
 LOG_NAME = ".tt-deployments.jsonl"
 
 _FINAL_CONFIG = f"tt-publish/{CONFIG_NAME}"  # the config under the model's own name, in a candidate's folder
+_JOURNAL = "tt-publish/journal.json"
 _REPLACED = "tt-replaced"
 _MIN_STEP_NS = 1_000_000
 
@@ -134,6 +135,8 @@ class LocalStore:
                 _copy(source, folder / name)
             write_text(folder / CONFIG_NAME, config_text)
             write_text(folder / _FINAL_CONFIG, model.config_text)
+            publication = Publication(model=model.name, version=version, beside=tuple(model.beside))
+            write_json(folder / _JOURNAL, asdict(publication))
         problems = check_files(folder / str(version), model.passport)
         if problems:
             raise DeployError(
@@ -163,6 +166,16 @@ class LocalStore:
             path.name for place in {self.root, self._staging} for path in place.glob(f"{CANDIDATE_PREFIX}*")
         }
         return sorted(found)
+
+    def publication(self, candidate: str) -> Publication | None:
+        """Read the candidate's journal; its version folder leaves it first when it is published."""
+        folder = self._staging / candidate
+        try:
+            value = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # killed while it was staged
+            return None
+        publication = Publication(**(value | {"beside": tuple(value["beside"])}))
+        return None if (folder / str(publication.version)).exists() else publication
 
     def publish_version(self, candidate: str, model: str, version: int) -> None:
         """Rename the version folder into the model's folder, which is made when it is missing."""

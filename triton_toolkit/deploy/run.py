@@ -18,6 +18,7 @@ from triton_toolkit.deploy.history import log_entry
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.deploy.plan import DeployPlan, make_plan
 from triton_toolkit.deploy.preflight import check_models, check_plan, check_release, check_server
+from triton_toolkit.deploy.recovery import recover
 from triton_toolkit.deploy.rehearsal import Rehearse, rehearsable
 from triton_toolkit.deploy.report import DeployReport, ModelResult
 from triton_toolkit.deploy.sequence import publish_steps, trial_steps
@@ -152,7 +153,7 @@ def _planned(deployment: _Deployment, notes: list[str]) -> DeployReport:
 def _deploy(deployment: _Deployment, notes: list[str]) -> DeployReport:
     """Deploy while holding the lock."""
     host, progress = deployment.host, deployment.progress
-    notes += _remove_leftovers(host)
+    notes += recover(host)
     index = host.client.index()
     plan = make_plan(host.store, deployment.models, index)
     notes += check_plan(host.store, plan, index)
@@ -235,16 +236,6 @@ def _aftermath(plan: DeployPlan, transaction: Transaction) -> str:
         for model in plan.changed
     ]
     return f"Rolled back; served as before: {', '.join(served)}"
-
-
-def _remove_leftovers(host: Host) -> list[str]:
-    """Remove the candidates of deployments that died; we hold the lock, so none is alive."""
-    notes = []
-    for name in host.store.candidates():
-        host.client.unload(name, host.load_timeout_s)
-        host.store.discard(name)
-        notes.append(f"removed {name}, left by a deployment that ended without a word")
-    return notes
 
 
 def _finish(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,15 @@ from triton_toolkit.repository.passport import Passport, Samples
 
 CANDIDATE_PREFIX = "tt-candidate-"
 """Begins the name under which a new version is tried before anyone can ask for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What a candidate becomes: kept with it, so that another process can take it back."""
+
+    model: str
+    version: int
+    beside: tuple[str, ...]
 
 
 class Store(Protocol):
@@ -89,6 +99,9 @@ class Store(Protocol):
 
     def candidates(self) -> list[str]:
         """Return the candidates that lie about; under the lock, those of dead deployments."""
+
+    def publication(self, candidate: str) -> Publication | None:
+        """Return what of a candidate was published, wholly or in part; None when nothing was."""
 
     def publish_version(self, candidate: str, model: str, version: int) -> None:
         """Make a candidate's version folder the model's, by one rename."""

@@ -42,7 +42,7 @@ def test_broken_version_is_refused_and_no_caller_meets_it(workshop, busy_clients
 
 @pytest.mark.parametrize("rehearsal", [False, True], ids=["on-the-server", "in-rehearsal"])
 def test_corrupt_file_with_fitting_hashes_is_refused(workshop, busy_clients, rehearsal):
-    workshop.build_onnx("m", 1, marker=11)
+    workshop.build("m", 1, marker=11)
     workshop.deploy("m")
     workshop.build_onnx("m", 2, marker=22, cut=20)
     with busy_clients("m", count=2) as seen, pytest.raises(DeployError) as caught:

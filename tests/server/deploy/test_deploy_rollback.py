@@ -97,7 +97,7 @@ def test_all_models_of_a_deployment_go_back_together(workshop):
 
 
 def test_version_that_fails_only_under_its_own_name_is_rolled_back(workshop, busy_clients):
-    workshop.build_python("m", 1, marker=11)
+    workshop.build("m", 1, marker=11)
     workshop.deploy("m")
     before = workshop.tree()
     workshop.build_python("m", 2, marker=22, y="x * 2 if 'candidate' in self.name else x * 3")
@@ -128,7 +128,7 @@ def test_server_that_dies_on_the_way_finds_the_former_files(workshop, tmp_path):
 
 
 def test_ctrl_c_of_the_command_while_the_server_loads(workshop):
-    workshop.build_python("m", 1, marker=11)
+    workshop.build("m", 1, marker=11)
     workshop.deploy("m")
     before = workshop.tree()
     source = "import time\ntime.sleep(2)\nclass TritonPythonModel:\n    pass\n"
@@ -147,3 +147,49 @@ def test_ctrl_c_of_the_command_while_the_server_loads(workshop):
     assert process.returncode == EXIT_INTERRUPTED, errors
     assert (workshop.tree(), workshop.marker("m")) == (before, 11)
     assert workshop.candidates() == []
+
+
+_DIE = """
+import os, signal, sys
+from pathlib import Path
+from triton_toolkit._progress import Silent
+from triton_toolkit.deploy.run import DeployOptions, run_deploy
+from triton_toolkit.spec.load import load_project
+
+
+class Die(Silent):
+    def step(self, subject, text):
+        if text == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+options = DeployOptions(names=(sys.argv[2],), rehearsal=False)
+run_deploy(load_project(Path("tt.yaml")), "local", options, Die())
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["try the candidate", "remember what is served", "publish the config", "load", "verify what is served"],
+)
+def test_next_deployment_clears_up_after_one_that_was_killed(workshop, step):
+    folder = workshop.build("m", 1, marker=11)
+    (folder.parent / "labels.txt").write_text("old\n")
+    workshop.deploy("m")
+    before = workshop.tree()
+    workshop.build("m", 2, marker=22)
+    (folder.parent / "labels.txt").write_text("new\n")
+    workshop.project()
+    argv = [sys.executable, "-c", _DIE, step, workshop.name("m")]
+    assert subprocess.run(argv, cwd=workshop.root, check=False).returncode == -signal.SIGKILL
+
+    workshop.build("other", 1, marker=33)
+    report = workshop.deploy("other")
+    assert any("ended without a word" in note for note in report.notes)
+    assert {
+        name: sha for name, sha in workshop.tree().items() if workshop.name("other") not in name
+    } == before
+    assert (workshop.marker("m"), workshop.serving("m"), workshop.candidates()) == (11, ["1"], [])
+
+    assert workshop.deploy("m").models[0].version == 2
+    assert workshop.marker("m") == 22
