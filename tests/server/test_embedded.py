@@ -308,7 +308,7 @@ def test_a_killed_process_takes_the_rest_along(single: Path, victim: str) -> Non
 
 
 PARENT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from triton_toolkit.server.ports import Ports, choose_ports
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
@@ -317,6 +317,8 @@ import threading
 def serve():
     with EmbeddedServer(ServeOptions(repository=Path(sys.argv[1]), load=None, exit_timeout_s=0)) as server:
         server.load("echo")
+        if sys.argv[2] == "fork":  # a forked child holds all open files of its parent
+            os.fork() or time.sleep(1000)
         print(server.supervisor_pid, server.folder, server.shm_prefix, flush=True)
         time.sleep(1000)
 
@@ -337,7 +339,13 @@ serve()
 @pytest_server
 @pytest.mark.parametrize(
     ("how", "number"),
-    [("main", signal.SIGKILL), ("thread", signal.SIGKILL), ("main", signal.SIGTERM), ("main", signal.SIGINT)],
+    [
+        ("main", signal.SIGKILL),
+        ("thread", signal.SIGKILL),
+        ("fork", signal.SIGKILL),
+        ("main", signal.SIGTERM),
+        ("main", signal.SIGINT),
+    ],
 )
 def test_nothing_is_left_when_the_program_is_ended(single: Path, how: str, number: int) -> None:
     program = subprocess.Popen(
@@ -352,7 +360,8 @@ def test_nothing_is_left_when_the_program_is_ended(single: Path, how: str, numbe
         pid, folder, prefix = program.stdout.readline().split()
         processes = family(int(pid))
         assert len(processes) >= 3
-        os.killpg(program.pid, number)  # as a terminal does with ctrl-C: the whole foreground group
+        # A terminal's ctrl-C goes to the whole foreground group.
+        (os.kill if how == "fork" else os.killpg)(program.pid, number)
         program.wait(DEADLINE_S)
 
         def gone() -> bool:
@@ -361,7 +370,8 @@ def test_nothing_is_left_when_the_program_is_ended(single: Path, how: str, numbe
 
         assert wait_for(gone)
     finally:
-        program.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
         program.communicate()
 
 

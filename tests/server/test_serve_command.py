@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -43,8 +44,10 @@ def project(tmp_path: Path) -> Iterator[Path]:
     tt(tmp_path, "--stop")
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextlib.contextmanager
+def started(project: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Give a running ``tt serve``; a failed test does not leave it behind."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "triton_toolkit", "serve", *arguments],
         cwd=project,
         stdout=subprocess.PIPE,
@@ -52,11 +55,16 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def tt(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    process = start(project, *arguments)
-    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    with started(project, *arguments) as process:
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -81,9 +89,9 @@ def read_json(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def test_a_detached_server_lives_on_until_it_is_stopped(project: Path) -> None:
-    started = tt(project, "--detach", "--json", *AT_ONCE)
-    assert started.returncode == 0
-    value = json.loads(started.stdout)
+    first = tt(project, "--detach", "--json", *AT_ONCE)
+    assert first.returncode == 0
+    value = json.loads(first.stdout)
     assert value["detached"] is True
     assert [(model["name"], model["state"]) for model in value["models"]] == [("negate", "READY")]
     assert ready(value["http_url"])
@@ -109,9 +117,9 @@ def test_stopping_nothing_says_so(project: Path) -> None:
 def test_a_model_that_does_not_load_is_shown_and_sets_the_exit_code(project: Path) -> None:
     (project / "model_repository/broken/1").mkdir(parents=True)
     (project / "model_repository/broken/1/model.onnx").write_bytes(b"junk")
-    started = tt(project, "--detach", *AT_ONCE)
-    assert started.returncode == 1
-    assert "onnx runtime error 7" in started.stdout
+    answer = tt(project, "--detach", *AT_ONCE)
+    assert answer.returncode == 1
+    assert "onnx runtime error 7" in answer.stdout
     assert tt(project, "--stop").returncode == 0
 
 
@@ -129,20 +137,20 @@ def test_what_a_killed_detached_server_left_is_no_obstacle(project: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_serves_until_it_is_interrupted(project: Path, number: int) -> None:
-    process = start(project, "--json", *AT_ONCE)
-    value = read_json(process)
-    assert ready(value["http_url"])
-    os.killpg(process.pid, number)
-    process.communicate(timeout=DEADLINE_S)
+    with started(project, "--json", *AT_ONCE) as process:
+        value = read_json(process)
+        assert ready(value["http_url"])
+        os.killpg(process.pid, number)
+        process.wait(DEADLINE_S)
     assert process.returncode == 0
     assert not ready(value["http_url"])
     assert not Path(f"/proc/{value['pid']}").exists()
 
 
 def test_a_server_that_ends_by_itself_is_an_error(project: Path) -> None:
-    process = start(project, "--json", *AT_ONCE)
-    os.kill(read_json(process)["pid"], signal.SIGKILL)
-    _, stderr = process.communicate(timeout=DEADLINE_S)
+    with started(project, "--json", *AT_ONCE) as process:
+        os.kill(read_json(process)["pid"], signal.SIGKILL)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 3
     assert "ended by itself while it served" in stderr
 
