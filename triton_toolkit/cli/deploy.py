@@ -26,6 +26,13 @@ Examples:
 @click.option("--to", "target", required=True, metavar="TARGET", help="A target of the spec.")
 @click.option("--no-rehearsal", is_flag=True, help="Do not try the files on a private server first.")
 @click.option("--dry-run", is_flag=True, help="Check, and say what would be done; write nothing.")
+@click.option(
+    "--load-timeout",
+    default="2m",
+    show_default=True,
+    metavar="TIME",
+    help="The longest that a load may take.",
+)
 @server_option
 @spec_option
 @json_option
@@ -34,6 +41,7 @@ def command(
     target: str,
     no_rehearsal: bool,
     dry_run: bool,
+    load_timeout: str,
     server: str | None,
     spec_path: Path,
     json_mode: bool,
@@ -50,13 +58,27 @@ def command(
 
     console = Console(json_mode)
     project = load_project(spec_path).at_server(target, server)
-    options = DeployOptions(names=models, rehearsal=not no_rehearsal, dry_run=dry_run)
+    options = DeployOptions(
+        names=models, rehearsal=not no_rehearsal, dry_run=dry_run, load_timeout_s=_seconds(load_timeout)
+    )
     with console.progress() as progress:
         report = run_deploy(project, target, options, progress)
     if json_mode:
         console.json(report.as_dict())
     else:
         _show(console, report)
+
+
+def _seconds(text: str) -> float:
+    from triton_toolkit.core.units import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint="--load-timeout") from exc
+    if seconds <= 0:
+        raise click.BadParameter("must be longer than 0", param_hint="--load-timeout")
+    return seconds
 
 
 def _show(console: Console, report: DeployReport) -> None:

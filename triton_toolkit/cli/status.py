@@ -64,4 +64,4 @@ def _show(console: Console, status: TargetStatus) -> None:
     if status.lock is not None:
         console.line(f"a deployment is under way: {status.lock}")
     for name in status.leftovers:
-        console.line(f"left by a deployment that ended without a word: {name} (the next one removes it)")
+        console.line(f"left by a deployment that ended without a word: {name} (the next clears it up)")

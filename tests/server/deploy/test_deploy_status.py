@@ -153,6 +153,8 @@ def test_deploy_command_that_is_refused_exits_1(workshop, run):
         ("deploy", EXIT_USAGE),
         ("deploy --to nowhere", EXIT_USAGE),
         ("deploy nothing --to local", EXIT_USAGE),
+        ("deploy --to local --load-timeout soon", EXIT_USAGE),
+        ("deploy --to local --load-timeout 0s", EXIT_USAGE),
         ("status --to nowhere", EXIT_USAGE),
         ("deploy --to down", EXIT_ENVIRONMENT),
         ("status --to down", EXIT_ENVIRONMENT),
