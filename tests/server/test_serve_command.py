@@ -152,7 +152,7 @@ def test_a_server_that_ends_by_itself_is_an_error(project: Path) -> None:
         os.kill(read_json(process)["pid"], signal.SIGKILL)
         _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 3
-    assert "ended by itself while it served" in stderr
+    assert "ended by itself (killed by SIGKILL) while it served" in stderr
 
 
 def test_the_repository_is_the_specs(project: Path) -> None:

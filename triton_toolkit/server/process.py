@@ -12,7 +12,6 @@ import json
 import os
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_toolkit._files import host_errors
-from triton_toolkit._process import kill_group
+from triton_toolkit._process import ChildResult, kill_group
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError
 from triton_toolkit.server.environment import write_environment
 from triton_toolkit.server.locate import EmbeddedInfo
@@ -124,8 +123,10 @@ class ServerProcess:
 
     def __init__(self, folder: ServerFolder, launch: Launch, variables: Mapping[str, str]) -> None:
         self.folder = folder
-        self._exit_timeout_s = launch.exit_timeout_s
+        self.pid = 0
+        self._launch = launch
         self._ended = False
+        self._log = ""  # what the server had written when it ended
         try:
             self._log_fd = _open_log(launch.log)
             _write_launch(folder, launch)
@@ -160,6 +161,8 @@ class ServerProcess:
     def _answer(self) -> dict[str, Any]:
         """Read one line of the supervisor; {} when it has ended without one."""
         pipe = self._pipe("stdout")
+        if pipe.closed:
+            return {}
         ready, _, _ = select.select([pipe], [], [], _HANDSHAKE_S)
         line = pipe.readline() if ready else b""
         value = json.loads(line) if line else {}
@@ -188,6 +191,8 @@ class ServerProcess:
 
     def log_text(self) -> str:
         """Return all that the server has written; works after its end as well."""
+        if self._log_fd < 0:
+            return self._log
         size = os.fstat(self._log_fd).st_size
         return os.pread(self._log_fd, size, 0).decode("utf-8", errors="replace")
 
@@ -213,9 +218,14 @@ class ServerProcess:
 
     def ended_error(self, when: str) -> ServerError:
         """Return (not raise) the error about a server that ended by itself."""
+        status = self._answer().get("ended")
+        how = (
+            "" if status is None else f" ({ChildResult(argv=(), returncode=status, output='').how_it_ended})"
+        )
+        kept = self._launch.log != self.folder.log
         return ServerError(
-            f"the embedded server ended by itself {when}",
-            hint="its last lines are above; its own log has the rest",
+            f"the embedded server ended by itself{how} {when}",
+            hint=f"its whole log: {self._launch.log}" if kept else "",
             detail=tail(self.log_text()),
         )
 
@@ -245,26 +255,23 @@ class ServerProcess:
             self._pipe("stdin").close()
         self._supervisor.terminate()  # a forked child of this process may hold the pipe open
         try:
-            self._supervisor.wait(self._exit_timeout_s + _END_SLACK_S)
+            self._supervisor.wait(self._launch.exit_timeout_s + _END_SLACK_S)
         except subprocess.TimeoutExpired:  # a supervisor that hangs: end its server and itself
-            kill_group(self.pid)
-            self._supervisor.send_signal(signal.SIGKILL)
+            if self.pid:
+                kill_group(self.pid)
+            self._supervisor.kill()
             self._supervisor.wait()
         finally:
-            self._pipe("stdout").close()
+            self._close()
         remove_leftovers(self.folder.path, self.folder.shm_prefix)  # of a supervisor that was killed
-
-    def close(self) -> None:
-        """Release the log; ``log_text`` no longer works."""
-        self._close()
 
     def _close(self) -> None:
         for name in ("stdin", "stdout"):
             with contextlib.suppress(BrokenPipeError):
                 self._pipe(name).close()
-        if self._log_fd >= 0:
-            os.close(self._log_fd)
-            self._log_fd = -1
+        self._log = self.log_text()
+        os.close(self._log_fd)
+        self._log_fd = -1
 
 
 def remove_leftovers(folder: Path, shm_prefix: str) -> None:

@@ -19,7 +19,8 @@ the folder are removed.
 
 Protocol: the first line of standard output is a JSON object, ``{"pid": N}`` or ``{"error": TEXT}``. A line
 on standard input, ``{"state": {...}}``, detaches: the state is written to the state file and the server no
-longer depends on the program; a line of output answers.
+longer depends on the program; a line of output answers. ``{"ended": STATUS}`` tells how a server ended that
+ended by itself.
 """
 
 from __future__ import annotations
@@ -82,6 +83,9 @@ class Supervisor:
                 return 1
             say({"pid": server.pid})
             self._wait_for_an_end(server.pid)
+            ended = exited(server.pid)
+            if ended is not None:
+                say({"ended": ended})
             self._end(server)
         finally:
             self._clean_up()
@@ -126,7 +130,7 @@ class Supervisor:
             )
 
     def _wait_for_an_end(self, pid: int) -> None:
-        while not (self.stopping or exited(pid)):
+        while not self.stopping and exited(pid) is None:
             watched = [self.wake] if self.detached else [self.wake, sys.stdin.fileno()]
             ready, _, _ = select.select(watched, [], [], None if self.detached else 1.0)
             if self.wake in ready:
@@ -150,10 +154,10 @@ class Supervisor:
             say({"detached": True})
 
     def _end(self, server: subprocess.Popen[bytes]) -> None:
-        if not exited(server.pid):
+        if exited(server.pid) is None:
             os.kill(server.pid, signal.SIGTERM)
         deadline = time.monotonic() + float(self.launch["exit_timeout_s"]) + _KILL_GRACE_S
-        while not exited(server.pid) and time.monotonic() < deadline:
+        while exited(server.pid) is None and time.monotonic() < deadline:
             select.select([self.wake], [], [], 0.1)
             drain(self.wake)
         # The server is not reaped before its group is killed, so its number cannot be another's.
@@ -179,9 +183,12 @@ def say(message: dict[str, object]) -> None:
         return
 
 
-def exited(pid: int) -> bool:
-    """Return whether a child has ended, without reaping it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def exited(pid: int) -> int | None:
+    """Return a child's exit status, a signal as a negative number, without reaping it; None while it runs."""
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
 def kill_group(pgid: int) -> None:
