@@ -39,7 +39,7 @@ class LocalStore:
     """The ``Store`` of a local folder; see the module for where things lie."""
 
     def __init__(self, root: Path) -> None:
-        self.root = Path(os.path.abspath(root))
+        self.root = root.resolve()  # staging lies beside the folder itself, not beside a link to it
 
     @property
     def location(self) -> str:
@@ -257,10 +257,9 @@ class LocalStore:
     @property
     def _staging(self) -> Path:
         parent = self.root.parent
-        same_disk = parent.stat().st_dev == self.root.stat().st_dev
-        if same_disk and os.access(parent, os.W_OK | os.X_OK):
-            return parent / f".{self.root.name}.tt-staging"
-        return self.root
+        if _is_mount_point(self.root) or not os.access(parent, os.W_OK | os.X_OK):
+            return self.root
+        return parent / f".{self.root.name}.tt-staging"
 
     def _move(self, source: Path, target: Path) -> None:
         if source != target:
@@ -283,6 +282,23 @@ class LocalStore:
         """
         time_ns = max(time.time_ns(), newest_ns + _MIN_STEP_NS)
         os.utime(self.root / model / CONFIG_NAME, ns=(time_ns, time_ns))
+
+
+def _is_mount_point(folder: Path) -> bool:
+    """Say whether renames between a folder and its siblings are refused.
+
+    ``os.path.ismount`` compares device numbers, and a bind mount has its parent's.
+    """
+    if os.path.ismount(folder):
+        return True
+    try:
+        lines = (
+            Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        )
+    except OSError:  # not Linux
+        return False
+    places = (line.split(" ")[4] for line in lines)
+    return str(folder) in {place.replace("\\040", " ") for place in places}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -73,6 +73,7 @@ class Transaction:
                 self._do(step)
         except BaseException:
             with uninterrupted():
+                self._progress.note("stopped", "taking back what was done; ctrl-C waits for it")
                 self._undo()
             raise
 

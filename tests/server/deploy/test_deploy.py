@@ -142,6 +142,19 @@ def test_new_step_is_verified_through_the_ensemble_that_calls_it(workshop):
     assert report.notes == ()
 
 
+def test_ensemble_that_answers_otherwise_through_a_new_step_is_noted(workshop):
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step")
+    workshop.deploy("pipe")
+    workshop.build("step", 2, marker=22)
+    report = workshop.deploy("step")
+    assert report.notes == (
+        f"{workshop.name('pipe')}: answers its golden sample otherwise than when it was built; "
+        "build and deploy it too",
+    )
+    assert workshop.marker("pipe") == 22
+
+
 def test_deployment_is_logged_with_hashes_and_verdict(workshop):
     workshop.build("m", 1, marker=11)
     workshop.deploy("m")

@@ -73,6 +73,20 @@ def test_mount_point_is_deployed_to_and_a_full_or_read_only_one_is_left_alone(sm
     assert (small.tree(), small.marker("m")) == (before, 11)
 
 
+def test_bind_mount_that_has_its_parents_device_number(tmp_path, mount):
+    """Renames between a bind mount and its siblings fail, though both are on one device."""
+    store = tmp_path / "my store"
+    (store / "inside").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", str(store), str(store)], check=True)
+    try:
+        local = LocalStore(store)
+        (local.staged("tt-candidate-1-m")).mkdir(parents=True)
+        local.expose("tt-candidate-1-m")
+        assert (store / "tt-candidate-1-m").is_dir()
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get)
 def test_disk_that_fails_while_files_are_copied(workshop, monkeypatch, code):
     workshop.build("m", 1, marker=11)
