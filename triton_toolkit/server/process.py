@@ -126,7 +126,9 @@ class ServerProcess:
         self.pid = 0
         self._launch = launch
         self._ended = False
+        self._status: int | None = None
         self._log = ""  # what the server had written when it ended
+        self._log_fd = -1
         try:
             self._log_fd = _open_log(launch.log)
             _write_launch(folder, launch)
@@ -140,6 +142,8 @@ class ServerProcess:
             )
         except BaseException:
             folder.discard()
+            if self._log_fd >= 0:
+                os.close(self._log_fd)
             raise
         try:
             self.pid = self._handshake()
@@ -218,10 +222,10 @@ class ServerProcess:
 
     def ended_error(self, when: str) -> ServerError:
         """Return (not raise) the error about a server that ended by itself."""
-        status = self._answer().get("ended")
-        how = (
-            "" if status is None else f" ({ChildResult(argv=(), returncode=status, output='').how_it_ended})"
-        )
+        self._status = self._answer().get("ended", self._status)
+        how = ""
+        if self._status is not None:
+            how = f" ({ChildResult(argv=(), returncode=self._status, output='').how_it_ended})"
         kept = self._launch.log != self.folder.log
         return ServerError(
             f"the embedded server ended by itself{how} {when}",
