@@ -64,10 +64,9 @@ def tritonserver_options() -> set[str]:
         info = check_available()
     except MissingDependencyError as exc:
         pytest.skip(exc.message)
-    libraries = os.pathsep.join(map(str, info.library_folders))
     done = subprocess.run(
         [info.server, "--help"],
-        env={**os.environ, "LD_LIBRARY_PATH": libraries},
+        env={**os.environ, "LD_LIBRARY_PATH": str(info.libraries)},
         capture_output=True,
         text=True,
         check=False,
