@@ -7,14 +7,17 @@ that order, each preceded by its length as an unsigned 32-bit number.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from triton_toolkit.client.types import InferResult
 from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelInferResponse
 
 
 def to_wire(name: str, array: NDArray[Any]) -> tuple[DataType, bytes]:
@@ -88,3 +91,48 @@ def _split_strings(data: bytes) -> np.ndarray[Any, np.dtype[Any]]:
     flat = np.empty(len(elements), dtype=object)
     flat[:] = elements
     return flat
+
+
+def infer_request(
+    model: str,
+    inputs: Mapping[str, NDArray[Any]],
+    *,
+    version: str = "",
+    outputs: Sequence[str] | None = None,
+) -> ModelInferRequest:
+    """Return the message of one request.
+
+    Args:
+        model: The model to ask.
+        inputs: Input name -> array, batch dimension included.
+        version: The version to ask; empty lets the server choose.
+        outputs: The outputs to return; all where left out.
+
+    Raises:
+        UsageError: An array has a type that Triton has not.
+    """
+    from tritonclient.grpc import service_pb2
+
+    request = service_pb2.ModelInferRequest(model_name=model, model_version=version)
+    for name, array in inputs.items():
+        dtype, data = to_wire(name, array)
+        request.inputs.add(name=name, datatype=dtype.wire, shape=array.shape)
+        request.raw_input_contents.append(data)
+    for name in outputs or ():
+        request.outputs.add(name=name)
+    return request
+
+
+def infer_result(message: ModelInferResponse) -> InferResult:
+    """Return an answer's outputs as arrays, and the version that gave them.
+
+    Raises:
+        RefusedError: It has not one raw content for each output.
+    """
+    if len(message.outputs) != len(message.raw_output_contents):
+        raise RefusedError("the answer has not one raw content for each output")
+    outputs = {
+        tensor.name: from_wire(tensor.name, tensor.datatype, list(tensor.shape), data)
+        for tensor, data in zip(message.outputs, message.raw_output_contents, strict=True)
+    }
+    return InferResult(model_name=message.model_name, model_version=message.model_version, outputs=outputs)

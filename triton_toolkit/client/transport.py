@@ -13,6 +13,7 @@ from triton_toolkit.client.endpoint import Endpoint
 from triton_toolkit.client.errors import TransportFailure
 
 if TYPE_CHECKING:
+    import grpc
     from google.protobuf.message import Message
 
 _CONNECTION_TEXT = re.compile(r"^failed to connect to all addresses; last error: [A-Z_]+: (ipv[46]:\S+: )?")
@@ -42,25 +43,33 @@ def open_transport(endpoint: Endpoint, headers: Mapping[str, str]) -> Transport:
     return HttpTransport(endpoint, headers)
 
 
+def open_channel(endpoint: Endpoint) -> grpc.Channel:
+    """Return a gRPC channel of its own to an endpoint; connects with the first call.
+
+    Messages may be as large as protobuf allows. With TLS the server's certificate is checked against
+    the system's authorities.
+    """
+    import grpc
+
+    options = [
+        ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+        # Channels otherwise share connections by address, and with them the back-off of one
+        # that failed: a server that has just come up would still be "unreachable".
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if endpoint.tls:
+        return grpc.secure_channel(endpoint.address, grpc.ssl_channel_credentials(), options=options)
+    return grpc.insecure_channel(endpoint.address, options=options)
+
+
 class GrpcTransport:
     """Calls over one gRPC channel; safe to share between threads."""
 
     def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
-        import grpc
         from tritonclient.grpc import service_pb2_grpc
 
-        options = [
-            ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-            # Channels otherwise share connections by address, and with them the back-off of one
-            # that failed: a server that has just come up would still be "unreachable".
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        if endpoint.tls:
-            credentials = grpc.ssl_channel_credentials()
-            self._channel = grpc.secure_channel(endpoint.address, credentials, options=options)
-        else:
-            self._channel = grpc.insecure_channel(endpoint.address, options=options)
+        self._channel = open_channel(endpoint)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         # HTTP/2 has lower-case header names, and grpc refuses others.
         self._metadata = tuple((name.lower(), value) for name, value in headers.items())

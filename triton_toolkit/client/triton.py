@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from triton_toolkit.client.endpoint import parse_url
 from triton_toolkit.client.errors import Call, TransportFailure, to_error
-from triton_toolkit.client.payloads import from_wire, to_wire
+from triton_toolkit.client.payloads import infer_request, infer_result
 from triton_toolkit.client.transport import open_transport
 from triton_toolkit.client.types import (
     BatchStatistics,
@@ -175,19 +175,16 @@ class TritonClient:
             RefusedError: The server refuses the request; ``detail`` lists what the model expects.
             UsageError: An array has a type that Triton has not.
         """
-        request = _infer_request(name, inputs, version, outputs)
+        request = infer_request(name, inputs, version=version, outputs=outputs)
         try:
             answer = self._send("ModelInfer", f"run model {name!r}", request, timeout_s)
         except RefusedError as exc:
             exc.detail = "\n".join(filter(None, (exc.detail, self._expectations(name, version))))
             raise
-        if len(answer.outputs) != len(answer.raw_output_contents):
-            raise RefusedError(f"{self.url}: model {name!r} answered without raw tensor contents")
-        tensors = {
-            tensor.name: from_wire(tensor.name, tensor.datatype, list(tensor.shape), data)
-            for tensor, data in zip(answer.outputs, answer.raw_output_contents, strict=True)
-        }
-        return InferResult(model_name=answer.model_name, model_version=answer.model_version, outputs=tensors)
+        try:
+            return infer_result(answer)
+        except RefusedError as exc:
+            raise RefusedError(f"{self.url}: model {name!r}: {exc.message}") from exc
 
     def _expectations(self, name: str, version: str) -> str:
         """Say what a model expects, in one line a tensor; empty when the server does not tell."""
@@ -242,22 +239,6 @@ def _tensor(item: Any, batched: bool) -> TensorSpec:
         else:
             shape.append("batch" if batched and axis == 0 else f"{item.name}_{axis}")
     return TensorSpec(name=item.name, dtype=DataType.parse(item.datatype), shape=tuple(shape))
-
-
-def _infer_request(
-    name: str, inputs: Mapping[str, NDArray[Any]], version: str, outputs: Sequence[str] | None
-) -> Message:
-    from tritonclient.grpc import service_pb2
-
-    request = service_pb2.ModelInferRequest(model_name=name, model_version=version)
-    for input_name, array in inputs.items():
-        dtype, data = to_wire(input_name, array)
-        request.inputs.add(name=input_name, datatype=dtype.wire, shape=array.shape)
-        request.raw_input_contents.append(data)
-    for output_name in outputs or ():
-        request.outputs.add(name=output_name)
-    message: Message = request
-    return message
 
 
 def _duration(item: Any) -> DurationStatistics:

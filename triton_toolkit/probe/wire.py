@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 from triton_toolkit.client.endpoint import Endpoint, parse_url
 from triton_toolkit.client.errors import http_status
-from triton_toolkit.client.payloads import from_wire, to_wire
+from triton_toolkit.client.payloads import infer_request, infer_result, to_wire
+from triton_toolkit.client.transport import open_channel
 from triton_toolkit.client.types import InferResult
 from triton_toolkit.errors import RefusedError, ServerError
 from triton_toolkit.probe.http_connection import HttpConnection, HttpRefusal
@@ -32,7 +33,6 @@ TIMEOUT = "timeout"
 UNREACHABLE = "unreachable"
 """Kind of a request whose connection could not be made, or broke."""
 
-_MAX_MESSAGE_BYTES = 2**31 - 1  # the limit of protobuf itself
 _LIVE_METHOD = "/inference.GRPCInferenceService/ServerLive"
 _INFER_METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _BROKEN = (
@@ -123,31 +123,12 @@ class GrpcWire:
     """gRPC over one channel that all workers share."""
 
     def __init__(self, endpoint: Endpoint, destination: Destination) -> None:
-        import grpc
-
         self._destination = destination
-        options = [
-            ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        if endpoint.tls:
-            credentials = grpc.ssl_channel_credentials()
-            self._channel = grpc.secure_channel(endpoint.address, credentials, options=options)
-        else:
-            self._channel = grpc.insecure_channel(endpoint.address, options=options)
+        self._channel = open_channel(endpoint)
 
     def encode(self, inputs: Arrays) -> bytes:
         """Return a serialised ``ModelInferRequest``."""
-        from tritonclient.grpc import service_pb2
-
-        request = service_pb2.ModelInferRequest(
-            model_name=self._destination.model, model_version=self._destination.version
-        )
-        for name, array in inputs.items():
-            dtype, data = to_wire(name, array)
-            request.inputs.add(name=name, datatype=dtype.wire, shape=array.shape)
-            request.raw_input_contents.append(data)
+        request = infer_request(self._destination.model, inputs, version=self._destination.version)
         return bytes(request.SerializeToString())
 
     def decode(self, answer: Answer) -> InferResult:
@@ -159,15 +140,7 @@ class GrpcWire:
             message = service_pb2.ModelInferResponse.FromString(answer.body)
         except DecodeError as exc:
             raise RefusedError(f"the answer is not a ModelInferResponse: {exc}") from exc
-        if len(message.outputs) != len(message.raw_output_contents):
-            raise RefusedError("the answer has not one content for each output")
-        outputs = {
-            tensor.name: from_wire(tensor.name, tensor.datatype, list(tensor.shape), data)
-            for tensor, data in zip(message.outputs, message.raw_output_contents, strict=True)
-        }
-        return InferResult(
-            model_name=message.model_name, model_version=message.model_version, outputs=outputs
-        )
+        return infer_result(message)
 
     def connect(self) -> Connection:
         """Return a handle on the shared channel."""
