@@ -96,6 +96,11 @@ def _parse_term(term: str) -> Objective:
         raise UsageError(f"SLO {term.strip()!r}: {exc}") from exc
     if value < 0:
         raise UsageError(f"SLO {term.strip()!r}: a limit cannot be negative")
+    if operator in ("=", "==") and metric != "error_rate":
+        raise UsageError(
+            f"SLO {term.strip()!r}: a measured figure is never exactly equal to a limit",
+            hint="write < or <= for a ceiling, > or >= for a floor",
+        )
     return Objective(
         metric=metric, operator="=" if operator == "==" else operator, limit=value, unit=unit,
         text=term.strip(),

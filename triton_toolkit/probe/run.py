@@ -30,7 +30,7 @@ from triton_toolkit.probe.report import ProbeReport, Verdict
 from triton_toolkit.probe.server_split import Counters
 from triton_toolkit.probe.session import Session
 from triton_toolkit.probe.single import Reply, Single
-from triton_toolkit.probe.verdict import INCONCLUSIVE, Evidence, check_objectives, judge
+from triton_toolkit.probe.verdict import INCONCLUSIVE, Evidence, judge
 from triton_toolkit.probe.wire import Destination, open_wire
 
 _MAX_CONCURRENCY = 1024
@@ -106,7 +106,6 @@ def run_probe(
     """
     progress = progress or Silent()
     machine = describe_machine()
-    check_objectives(options.objectives)
     _check_load(options)
     with TritonClient(options.url, timeout_s=options.timing.timeout_s, headers=options.headers) as client:
         progress.step(options.model, f"asking {options.url}")

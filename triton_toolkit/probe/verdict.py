@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_toolkit.core.slo import Objective, Unit
-from triton_toolkit.errors import UsageError
 from triton_toolkit.probe.correctness import Correctness
 from triton_toolkit.probe.report import Judgement, Run, Verdict
 from triton_toolkit.probe.stats import Estimate, requests_needed, share
@@ -39,20 +38,6 @@ class Evidence:
     correctness: Correctness
     runs: Sequence[Run]
     first_request_ms: float
-
-
-def check_objectives(objectives: Sequence[Objective]) -> None:
-    """Refuse objectives that no measurement could meet, before anything is measured.
-
-    Raises:
-        UsageError: ``=`` with anything but an error rate.
-    """
-    for objective in objectives:
-        if objective.operator == "=" and objective.metric != "error_rate":
-            raise UsageError(
-                f"SLO {objective.text!r}: a measured figure is never exactly equal to a limit",
-                hint="write < or <= for a ceiling, > or >= for a floor",
-            )
 
 
 def percentile_share(metric: str) -> float | None:

@@ -34,6 +34,10 @@ def test_conditions(text, metric, operator, limit, unit):
     assert found.limit == pytest.approx(limit)
 
 
+def test_an_error_rate_may_be_exactly_zero():
+    assert [one("error_rate=0").holds(value) for value in (0.0, 1e-9)] == [True, False]
+
+
 def test_several_conditions_keep_their_order_and_text():
     assert [o.text for o in parse_slo(" p99<20ms, error_rate=0 ,")] == ["p99<20ms", "error_rate=0"]
 
@@ -41,7 +45,7 @@ def test_several_conditions_keep_their_order_and_text():
 @pytest.mark.parametrize(
     ("operator", "below", "at", "above"),
     [("<", True, False, False), ("<=", True, True, False), (">", False, False, True),
-     (">=", False, True, True), ("=", False, True, False)],
+     (">=", False, True, True)],
 )  # fmt: skip
 def test_holds(operator, below, at, above):
     objective = one(f"p50{operator}10ms")
@@ -97,3 +101,9 @@ def test_any_text_is_parsed_or_refused_as_wrong_usage(text):
     except UsageError:
         return
     assert objectives
+
+
+@pytest.mark.parametrize("text", ["p99=20ms", "throughput=5", "mean==1ms"])
+def test_equality_with_a_measured_figure_is_refused(text):
+    with pytest.raises(UsageError, match="never exactly equal"):
+        parse_slo(text)
