@@ -174,5 +174,5 @@ def test_step_version_left_out_is_version_0(strict_server: EmbeddedServer) -> No
 @pytest.mark.server
 def test_metric_tag_ends_the_server(repository: Path) -> None:
     options = ServeOptions(repository=repository, load=())
-    with EmbeddedServer(options) as server, pytest.raises(ServerError, match="ended by itself .* while model"):
+    with EmbeddedServer(options) as server, pytest.raises(ServerError, match=r"ended by itself .* while"):
         server.load("metric_tag_hyphen")
