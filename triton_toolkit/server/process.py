@@ -33,6 +33,7 @@ _BACKENDS = Path(__file__).with_name("backends")
 _POLL_S = 0.02
 _HANDSHAKE_S = 30.0
 _END_SLACK_S = 15.0
+_FOLDER_PREFIX = "tt-serve-"
 SHM_PREFIX = "tt_"
 PARALLEL_LOADS = 8
 """A Python-backend model waits more than a second for its stubs while it loads; the waits overlap."""
@@ -61,13 +62,13 @@ class ServerFolder:
 
     def __init__(self, info: EmbeddedInfo) -> None:
         with host_errors("prepare the embedded server's temporary folder"):
-            self.path = Path(tempfile.mkdtemp(prefix="tt-serve-"))
+            self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
             try:
                 self._fill(info)
             except BaseException:
                 self.discard()
                 raise
-        self.shm_prefix = f"{SHM_PREFIX}{self.path.name.removeprefix('tt-serve-')}_"
+        self.shm_prefix = f"{SHM_PREFIX}{self.path.name.removeprefix(_FOLDER_PREFIX)}_"
 
     @property
     def backends(self) -> Path:
@@ -280,6 +281,8 @@ class ServerProcess:
 
 def remove_leftovers(folder: Path, shm_prefix: str) -> None:
     """Remove what a supervisor removes at its end; for when it was killed."""
+    if not (folder.name.startswith(_FOLDER_PREFIX) and shm_prefix.startswith(SHM_PREFIX)):
+        return  # not ours, whatever a state file says
     shutil.rmtree(folder, ignore_errors=True)
     for path in Path("/dev/shm").glob(f"{shm_prefix}*"):  # noqa: S108 - where Triton puts its regions
         path.unlink(missing_ok=True)

@@ -244,6 +244,7 @@ def test_without_settings_onnx_runtime_chooses(parts: Modules) -> None:
     options = parts["session"].session_options(config())
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (0, 0)
     assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert parts["session"].run_options(config()) is None
 
 

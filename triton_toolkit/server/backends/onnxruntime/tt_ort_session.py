@@ -74,11 +74,15 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     """Return the options that ``optimization.graph`` and ``parameters`` ask for.
 
     No thread count means ONNX Runtime's own choice, one thread a physical core, as in the C++ backend.
+    Other than there, idle threads do not spin: here the server, its clients and the processes of all
+    instances share the cores, and threads that spin take them from each other.
 
     Raises:
         ConfigError: A value cannot be used.
     """
     options = ort.SessionOptions()
+    for kind in ("intra", "inter"):
+        options.add_session_config_entry(f"session.{kind}_op.allow_spinning", "0")
     options.graph_optimization_level = _optimization_level(config)
     options.execution_mode = _execution_mode(config)
     intra, inter = (_integer(config, f"{kind}_op_thread_count") for kind in ("intra", "inter"))
