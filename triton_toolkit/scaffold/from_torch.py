@@ -38,6 +38,7 @@ class Findings:
         parameters: The parameters of ``forward`` that need a value, in order.
         optional: Those that have a default.
         sample: ``module:function`` of a sample beside the factory, None without.
+        unread: Why the sample could not be run at sizes that were guessed, empty where it ran.
         inputs: What the sample gives, name -> (dtype, shape); empty without a sample. Axes that
             follow a size which the sample takes have its name.
         outputs: What forward gives for it, likewise.
@@ -46,6 +47,7 @@ class Findings:
     parameters: Sequence[str]
     optional: Sequence[str]
     sample: str | None
+    unread: str
     inputs: Mapping[str, tuple[str, Sequence[Extent]]]
     outputs: Mapping[str, tuple[str, Sequence[Extent]]]
 
@@ -55,19 +57,20 @@ def torch_project(source: str, folder: Path, progress: Progress) -> dict[str, st
 
     The factory is imported and called in a child process. Where a function ``sample`` stands beside
     it, types, shapes and outputs are read from a run; otherwise inputs are placeholders, marked so.
+    Sizes that the sample takes without a default are guessed; where it does not run at them, the
+    spec says so and has placeholders.
 
     Raises:
-        ExportError: The factory does not import, raises, or returns no module; or forward fails.
+        ExportError: The factory does not import, raises, or returns no module; or forward fails for
+            a sample that needs no sizes, or at those that are its defaults.
         MissingDependencyError: PyTorch is not installed.
     """
     progress.step(source, "importing it and reading the signature of forward")
     found = _look(source, folder)
-    sample = [f"sample: {quoted(found.sample)}"] if found.sample else []
-    unused = [f"# optional parameter of forward, not an input: {name}" for name in found.optional]
     batch = _batch_name(found)
     model = ModelText(
         name=model_name(source.partition(":")[0].rpartition(".")[2]),
-        head=(f"source: {quoted(source)}", *sample, *(unused if not found.inputs else ())),
+        head=(f"source: {quoted(source)}", *_sample_lines(found, source), *_remarks(found)),
         inputs=_lines(found.inputs, batch) or _placeholders(found),
         outputs=_lines(found.outputs, batch),
         batch_dim=batch,
@@ -93,6 +96,32 @@ def _look(source: str, folder: Path) -> Findings:
     return Findings(**value)
 
 
+def _sample_lines(found: Findings, source: str) -> list[str]:
+    """Return the sample's line, with why it could not be read; an offer where there is none."""
+    if found.sample is None:
+        name = f"{source.partition(':')[0]}:sample"
+        return [f"# sample: {quoted(name)}    # a function there of this name gives example inputs by name"]
+    lines = [f"sample: {quoted(found.sample)}"]
+    if found.unread:
+        lines += [
+            f"# tt init could not run it: {' '.join(found.unread.split())}",
+            "# The sizes that it takes must be names in dims.",
+        ]
+    return lines
+
+
+def _remarks(found: Findings) -> list[str]:
+    if not found.inputs:
+        return [f"# optional parameter of forward, not an input: {name}" for name in found.optional]
+    if any(_fixed(shape) for _, shape in found.inputs.values()):
+        return ["# Where a size that is fixed below may vary, write a name for it, and its range in dims."]
+    return []
+
+
+def _fixed(shape: Sequence[Extent]) -> str:
+    return ", ".join(str(extent) for extent in shape if isinstance(extent, int))
+
+
 def _batch_name(found: Findings) -> str | None:
     """Return the name of the first dimension where all tensors share it, None where they do not."""
     firsts = {shape[0] if shape else None for _, shape in (*found.inputs.values(), *found.outputs.values())}
@@ -108,11 +137,9 @@ def _placeholders(found: Findings) -> list[TensorLine]:
 
 
 def _lines(tensors: Mapping[str, tuple[str, Sequence[Extent]]], batch: str | None) -> list[TensorLine]:
-    return [
-        TensorLine(
-            name=name,
-            dtype=DataType.parse(dtype),
-            shape=tuple(shape) if batch is None else (batch, *shape[1:]),
-        )
-        for name, (dtype, shape) in tensors.items()
-    ]
+    lines = []
+    for name, (dtype, own) in tensors.items():
+        shape = tuple(own) if batch is None else (batch, *own[1:])
+        note = f"fixed as in the sample: {_fixed(shape)}" if _fixed(shape) else ""
+        lines.append(TensorLine(name=name, dtype=DataType.parse(dtype), shape=shape, note=note))
+    return lines

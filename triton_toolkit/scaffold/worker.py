@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from triton_toolkit._files import write_json
 from triton_toolkit._optional import require
 from triton_toolkit.core.dims import Dim, Sizes
 from triton_toolkit.core.tensors import DataType, Extent
-from triton_toolkit.errors import TritonToolkitError
+from triton_toolkit.errors import ExportError, TritonToolkitError
 from triton_toolkit.export.original import Original
 from triton_toolkit.export.samples import SampleFunction
 from triton_toolkit.export.source import load_callable, load_module
@@ -49,22 +50,35 @@ def look(folder: Path, source: str) -> dict[str, Any]:
         "parameters": [p.name for p in parameters if p.default is p.empty],
         "optional": [p.name for p in parameters if p.default is not p.empty],
         "sample": None,
+        "unread": "",
         "inputs": {},
         "outputs": {},
     }
     module_name = source.partition(":")[0]
     if hasattr(sys.modules[module_name], _SAMPLE):
-        found |= _run_sample(files, f"{module_name}:{_SAMPLE}", module)
+        found |= _read_sample(files, f"{module_name}:{_SAMPLE}", module)
     return found
 
 
-def _run_sample(files: ProjectFiles, name: str, module: torch.nn.Module) -> dict[str, Any]:
+def _read_sample(files: ProjectFiles, name: str, module: torch.nn.Module) -> dict[str, Any]:
+    """Run the sample; where it does not run at sizes that were guessed, say so instead of failing."""
+    function = load_callable(files, name)
+    sizes, guessed = _sizes(function)
+    try:
+        return _run_sample(files, name, function, sizes, module)
+    except ExportError as exc:
+        if not guessed:
+            raise
+        return {"sample": name, "unread": exc.message}
+
+
+def _run_sample(
+    files: ProjectFiles, name: str, function: Callable[..., Any], sizes: Sizes, module: torch.nn.Module
+) -> dict[str, Any]:
     """Run the sample through the module; one run more for each size that the sample takes.
 
     The axes that grow with a size are the dynamic dimension of that name.
     """
-    function = load_callable(files, name)
-    sizes = _default_sizes(function)
     dims = {size: Dim(name=size, min=1, opt=value, max=value + 1) for size, value in sizes.items()}
     sample = SampleFunction(name, function, dims, files)
 
@@ -84,9 +98,23 @@ def _run_sample(files: ProjectFiles, name: str, module: torch.nn.Module) -> dict
     return {"sample": name, "inputs": found[0], "outputs": found[1]}
 
 
-def _default_sizes(function: Callable[..., Any]) -> Sizes:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if type(p.default) is int and p.default > 0}
+def _sizes(function: Callable[..., Any]) -> tuple[Sizes, bool]:
+    """Return a size for each parameter that takes one, and whether any is our guess.
+
+    Guessed are those without a default: 2, 4, 6, … so that neither they nor one more are equal.
+    """
+    sizes: Sizes = {}
+    guessed = False
+    guess = count(2, 2)
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is p.VAR_KEYWORD:
+            guessed = True  # it takes the spec's dimensions, which are not known yet
+        elif p.default is p.empty and p.kind is not p.VAR_POSITIONAL:
+            sizes[p.name] = next(guess)
+            guessed = True
+        elif type(p.default) is int and p.default > 0:
+            sizes[p.name] = p.default
+    return sizes, guessed
 
 
 def _described(arrays: Arrays) -> dict[str, tuple[str, list[Extent]]]:

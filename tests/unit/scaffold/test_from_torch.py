@@ -74,6 +74,40 @@ def test_a_sample_of_one_size_gives_a_batch_where_all_first_sizes_agree(project)
     assert model.batch_dim == "batch"
 
 
+def test_sizes_without_a_default_are_guessed(project):
+    model, text = project(NETS + SAMPLE.replace("batch=2, seq=5", "batch, seq"))
+    assert {name: tensor.shape for name, tensor in (model.inputs | model.outputs).items()} == {
+        "ids": ["batch", "seq"],
+        "mask": ["batch", "seq"],
+        "scores": ["batch", "seq"],
+        "length": ["batch"],
+    }
+    assert (model.batch_dim, list(model.dims)) == ("batch", ["batch", "seq"])
+    assert "fixed" not in text
+
+
+@pytest.mark.parametrize("parameters", ["batch, seq, weights", "**sizes"])
+def test_a_sample_that_does_not_run_at_guessed_sizes_leaves_placeholders(project, parameters):
+    weighted = SAMPLE.replace("torch.ones(", "len(weights) * torch.ones(")
+    module = weighted if "weights" in parameters else SAMPLE
+    model, text = project(NETS + module.replace("batch=2, seq=5", parameters))
+    assert model.sample == "nets:sample"
+    assert list(model.inputs) == ["ids", "mask"]
+    assert "# tt init could not run it: nets:sample raised" in text
+    assert text.count("CHANGE: its real type and shape") == 2
+
+
+def test_without_a_sample_the_file_says_what_to_call_it(project):
+    _, text = project(NETS)
+    assert "# sample: nets:sample " in text
+
+
+def test_sizes_that_the_sample_fixes_are_marked(project):
+    _, text = project(NETS + SAMPLE.replace("seq=5", "").replace("batch, seq", "batch, 5"))
+    assert "ids: {dtype: int64, shape: [batch, 5]}  # fixed as in the sample: 5" in text
+    assert "write a name for it, and its range in dims" in text
+
+
 @pytest.mark.parametrize(
     ("module", "factory", "message"),
     [
