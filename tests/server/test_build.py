@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from triton_toolkit.cli import cli
+from triton_toolkit.client.triton import TritonClient
 from triton_toolkit.repository.layout import versions
 from triton_toolkit.repository.passport import check_files, read_passport, read_samples
+from triton_toolkit.server.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.server
 
@@ -201,3 +204,59 @@ def test_making_the_same_again_makes_no_version(project: Path) -> None:
     assert build(project, "words", "--force")["words"]["version"] == 1
     assert versions(project / "model_repository/words") == [1]
     assert build(project, "words")["words"]["action"] == "unchanged"
+
+
+def test_a_python_model_that_answers_otherwise_than_declared_is_refused(project: Path) -> None:
+    text = WORDS.replace("FACTOR", "1").replace('pb.Tensor("x"', 'pb.Tensor("y"')
+    (project / "words/model.py").write_text(text)
+    result = CliRunner().invoke(cli, ["build", "words", "--spec", str(project / "tt.yaml")])
+    assert result.exit_code == 1
+    assert "it gives no output 'x'" in result.stderr
+    assert versions(project / "model_repository/words") == [1]
+
+
+def test_a_dry_run_knows_that_an_ensemble_follows_its_steps(project: Path) -> None:
+    (project / "words/model.py").write_text(WORDS.replace("FACTOR", "2"))
+    models = build(project, "--dry-run")
+    assert models["both"]["action"] == "build"
+    assert models["both"]["reasons"] == ["step words will be built"]
+
+
+SCALARS = """
+spec: 1
+models:
+  total:
+    kind: onnx
+    source: total.onnx
+    dims: {batch: [1, 4, 8]}
+    batch_dim: batch
+  mean:
+    kind: onnx
+    source: mean.onnx
+"""
+
+
+def test_a_scalar_a_row_and_a_scalar_are_golden_as_they_are_served(
+    tmp_path: Path, embedded_server: Callable[..., EmbeddedServer]
+) -> None:
+    for name, shape, out, axes in (("total", ["batch", 3], ["batch"], [1]), ("mean", [2, 3], [], [0, 1])):
+        node = helper.make_node("ReduceMean", ["x", "axes"], ["y"], keepdims=0)
+        graph = helper.make_graph(
+            [node],
+            name,
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
+            [helper.make_tensor("axes", TensorProto.INT64, [len(axes)], axes)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    (tmp_path / "tt.yaml").write_text(SCALARS)
+    build(tmp_path)
+    server = embedded_server(tmp_path / "model_repository")
+    with TritonClient(server.grpc_url) as client:
+        for name in ("total", "mean"):
+            samples = read_samples(tmp_path / "model_repository" / name / "1")
+            assert samples is not None
+            answer = client.infer(name, samples.inputs).outputs["y"]
+            assert answer.shape[-1] == 1
+            np.testing.assert_allclose(answer, samples.outputs["y"], rtol=1e-6)

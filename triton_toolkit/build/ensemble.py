@@ -17,7 +17,7 @@ from triton_toolkit._files import canonical_json, sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, spec_hash, tool_versions
-from triton_toolkit.build.samples import Tensors, load_sample
+from triton_toolkit.build.samples import Tensors, load_sample, served_shape
 from triton_toolkit.config.describe import EnsembleStep
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import SpecError
@@ -102,7 +102,7 @@ class EnsembleRecipe:
             self._check_names(index, "inputs", step.inputs, member.inputs)
             self._check_names(index, "outputs", step.outputs, member.outputs)
             for tensor in member.inputs:
-                end = _End(index, step.model, _rename_batch(tensor, member))
+                end = _End(index, step.model, _as_served(tensor, member))
                 consumed.setdefault(step.inputs.get(tensor.name, tensor.name), []).append(end)
             for tensor in member.outputs:
                 wire = step.outputs.get(tensor.name, tensor.name)
@@ -110,7 +110,7 @@ class EnsembleRecipe:
                     other = produced[wire].model
                     hint = f"give one of them another name with outputs: {{{tensor.name}: …}}"
                     raise self._error(index, f"tensor {wire!r} is already produced by {other}", hint)
-                produced[wire] = _End(index, step.model, _rename_batch(tensor, member))
+                produced[wire] = _End(index, step.model, _as_served(tensor, member))
         for wire, ends in consumed.items():
             first = produced.get(wire, ends[0])
             for end in ends:
@@ -202,11 +202,12 @@ class EnsembleRecipe:
         return self._context.project.error(("models", self.name, "steps", index), message, hint)
 
 
-def _rename_batch(tensor: TensorSpec, member: Passport) -> TensorSpec:
-    """Give the batch dimension one name, whatever the member calls it."""
-    if member.batch_dim is None or not tensor.shape or tensor.shape[0] != member.batch_dim:
-        return tensor
-    return TensorSpec(name=tensor.name, dtype=tensor.dtype, shape=(_BATCH, *tensor.shape[1:]))
+def _as_served(tensor: TensorSpec, member: Passport) -> TensorSpec:
+    """Return a tensor as it is served, its batch dimension under one name, whatever the member calls it."""
+    shape = served_shape(tensor, member.batch_dim)
+    if member.batch_dim is not None:
+        shape = (_BATCH, *shape[1:])
+    return TensorSpec(name=tensor.name, dtype=tensor.dtype, shape=shape)
 
 
 def _as(tensor: TensorSpec, name: str) -> TensorSpec:

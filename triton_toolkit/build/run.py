@@ -27,7 +27,7 @@ from triton_toolkit.build.exported import ExportRecipe
 from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
 from triton_toolkit.build.plan import Action, Decision, build_order, decide
 from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
-from triton_toolkit.build.samples import record_golden
+from triton_toolkit.build.samples import record_golden, samples_as_served
 from triton_toolkit.core.releases import export_target
 from triton_toolkit.errors import RepositoryError, TritonToolkitError
 from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME, latest_version
@@ -107,7 +107,9 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
     order = build_order(project, options.names)
     recipes = {name: recipe_for(context, name) for name in order}
     if options.dry_run:
-        return [_report(context, recipe, options, progress) for recipe in recipes.values()]
+        return _with_dependents(
+            project, [_report(context, recipe, options, progress) for recipe in recipes.values()]
+        )
     with host_errors(f"write {project.repository}"), locked_folder(project.repository):
         reports: list[ModelReport] = []
         broken: set[str] = set()
@@ -129,6 +131,26 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
                 broken.add(name)
             reports.append(report)
     return reports
+
+
+def _with_dependents(project: Project, reports: list[ModelReport]) -> list[ModelReport]:
+    """Return a dry run's reports with the ensembles added that a planned build of a step will change."""
+    planned: set[str] = set()
+    result = []
+    for decided in reports:
+        report = decided
+        model = project.model(report.name)
+        steps = [step.model for step in model.steps] if model.kind == "ensemble" else []
+        changing = [f"step {step} will be built" for step in steps if step in planned]
+        if changing and report.action in (Action.NONE, Action.CONFIG):
+            version = None if report.version is None else report.version + 1
+            report = dataclasses.replace(
+                report, action=Action.BUILD.value, version=version, reasons=(*report.reasons, *changing)
+            )
+        if report.action == Action.BUILD:
+            planned.add(report.name)
+        result.append(report)
+    return result
 
 
 def recipe_for(context: Context, name: str) -> Recipe:
@@ -220,6 +242,7 @@ def _build_version(context: Context, recipe: Recipe, target: Path, progress: Pro
     before = context.passport(recipe.name)
     with staged_folder(target, staging=context.project.repository) as folder:
         made = recipe.make(folder, progress)
+        samples_as_served(folder, made)
         passport = _passport(context, recipe, made, folder)
         config = recipe.config(passport)
         if made.sample_inputs is not None:

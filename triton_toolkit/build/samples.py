@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._files import write_text
 from triton_toolkit._progress import Progress
-from triton_toolkit.build.recipe import Context
+from triton_toolkit.build.recipe import Context, Made
 from triton_toolkit.core.compare import compare_outputs
 from triton_toolkit.core.dims import Dim
-from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.core.tensors import Extent, TensorSpec
 from triton_toolkit.errors import ExportError, MissingDependencyError, RefusedError
 from triton_toolkit.repository.layout import CONFIG_NAME
-from triton_toolkit.repository.passport import Passport, Samples, read_samples
+from triton_toolkit.repository.passport import Passport, Samples, read_samples, write_samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,7 +120,43 @@ def record_golden(
             if reason:
                 raise RefusedError(f"{made.model} does not load on the embedded server: {reason}")
             outputs = _ask_twice(server.grpc_url, made, inputs)
-    return Samples(inputs, outputs)
+    problem = wrong_answer(made, inputs, outputs)
+    if problem:
+        raise ExportError(
+            f"{made.model} answers its sample otherwise than declared: {problem}",
+            hint="correct the model, or its outputs in the spec",
+        )
+    return Samples(inputs, {tensor.name: outputs[tensor.name] for tensor in made.outputs})
+
+
+def wrong_answer(
+    made: Passport, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]
+) -> str:
+    """Return how an answer differs from what the model declares, in words; empty when it does not.
+
+    Every declared output must be there with its type, its rank and its fixed sizes; a dynamic
+    dimension of one name has one size throughout, the batch included; nothing is NaN.
+    """
+    import numpy as np
+
+    sizes: dict[str, int] = {}
+    for tensor in made.inputs:
+        sizes |= _named(served_shape(tensor, made.batch_dim), inputs[tensor.name])
+    for tensor in made.outputs:
+        array, shape = outputs.get(tensor.name), served_shape(tensor, made.batch_dim)
+        if array is None:
+            return f"it gives no output {tensor.name!r}"
+        if array.dtype.name != tensor.dtype.numpy:
+            return f"output {tensor.name!r} is {array.dtype.name}, declared {tensor.dtype.numpy}"
+        wanted = [sizes.get(extent, size) if isinstance(extent, str) else extent
+                  for extent, size in zip(shape, array.shape, strict=False)]  # fmt: skip
+        if len(shape) != array.ndim or wanted != list(array.shape):
+            declared = [f"{e}={sizes[e]}" if isinstance(e, str) and e in sizes else str(e) for e in shape]
+            return f"output {tensor.name!r} has shape {list(array.shape)}, declared [{', '.join(declared)}]"
+        sizes |= _named(shape, array)
+        if tensor.dtype.is_float and bool(np.isnan(array).any()):
+            return f"output {tensor.name!r} has NaN in {int(np.isnan(array).sum())} of {array.size} elements"
+    return ""
 
 
 def _all_steps(context: Context, names: Sequence[str]) -> list[str]:
@@ -149,3 +185,32 @@ def _ask_twice(url: str, made: Passport, inputs: dict[str, NDArray[Any]]) -> dic
                 hint="remove the randomness or state from the model, or its deployment cannot be checked",
             )
     return first
+
+
+def _named(shape: Sequence[Extent], array: NDArray[Any]) -> dict[str, int]:
+    """Return the sizes that an array gives to the named dimensions of its shape."""
+    return {name: size for name, size in zip(shape, array.shape, strict=True) if isinstance(name, str)}
+
+
+def served_shape(tensor: TensorSpec, batch_dim: str | None) -> tuple[Extent, ...]:
+    """Return a tensor's shape as clients see it.
+
+    Triton has no tensor without a dimension of its own: where a model's tensor is a scalar, alone or
+    one a row of the batch, its config says ``dims: [1]``.
+    """
+    own = tensor.shape[1:] if batch_dim is not None else tensor.shape
+    return tensor.shape if own else (*tensor.shape, 1)
+
+
+def samples_as_served(folder: Path, made: Made) -> None:
+    """Give the golden arrays of an exported model the shapes that clients send and receive."""
+    samples = read_samples(folder)
+    if samples is None:
+        return
+    tensors = {tensor.name: tensor for tensor in (*made.inputs, *made.outputs)}
+
+    def reshaped(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        ranks = {name: len(served_shape(tensors[name], made.batch_dim)) for name in arrays}
+        return {n: a if a.ndim == ranks[n] else a.reshape(*a.shape, 1) for n, a in arrays.items()}
+
+    write_samples(folder, Samples(reshaped(samples.inputs), reshaped(samples.outputs)))

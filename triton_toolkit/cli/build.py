@@ -107,7 +107,8 @@ def _proof(report: ModelReport) -> str:
     parity = report.passport.parity
     if parity:
         worst = max(output["max_absolute"] or 0.0 for entry in parity for output in entry["outputs"])
-        parts.append(f"{len(parity)} comparisons, largest error {worst:.1e}")
+        noun = "comparison" if len(parity) == 1 else "comparisons"
+        parts.append(f"{len(parity)} {noun}, largest error {worst:.1e}")
     if report.passport.accuracy:
         figures = report.passport.accuracy
         parts.append(f"accuracy {figures['exported']:.4f} (original {figures['original']:.4f})")
@@ -123,7 +124,9 @@ def _exit(reports: Sequence[ModelReport]) -> None:
         raise failed[0].error
     for report in failed:
         if report.error is not None:
-            click.echo(f"Error: {report.name}: {report.error.message}", err=True)
+            named = report.error.message.startswith(report.name)
+            subject = "" if named else f"{report.name}: "
+            click.echo(f"Error: {subject}{report.error.message}", err=True)
             if report.error.hint:
                 click.echo(f"Hint: {report.error.hint}", err=True)
     click.get_current_context().exit(max(report.error.exit_code for report in failed if report.error))

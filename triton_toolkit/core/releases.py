@@ -195,6 +195,16 @@ def export_target(container: str | None) -> ExportTarget:
     )
 
 
+def first_to_load(*, opset: int, ir_version: int) -> str:
+    """Return the first release whose ONNX Runtime loads such a file; empty where the table has none."""
+    found = (
+        item.container
+        for item in releases()
+        if (item.opset or 0) >= opset and (item.ir_version or 0) >= ir_version
+    )
+    return next(found, "")
+
+
 @functools.cache
 def features() -> tuple[Feature, ...]:
     """Return what appeared at a known release, in the order of the table."""

@@ -43,8 +43,23 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
 
 
 def graph_outputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
-    """Return the outputs; a dynamic dimension without a name becomes ``<output>_<axis>``."""
+    """Return the outputs; a dynamic dimension without a name becomes ``<output>_<axis>``.
+
+    Shapes that the file lacks are inferred from its nodes.
+    """
+    if not all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        model = _with_inferred_shapes(model)
     return tuple(_tensor("output", value) for value in model.graph.output)
+
+
+def _with_inferred_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the shapes that follow from its nodes, as it is where they contradict."""
+    import onnx
+
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return model
 
 
 def versions_of(model: onnx.ModelProto) -> dict[str, Any]:
@@ -166,8 +181,9 @@ def _tensor(kind: str, value: onnx.ValueInfoProto) -> TensorSpec:
         raise ExportError(f"{kind} {value.name!r}: {exc}", hint="cast it to a type that Triton has") from exc
     if not tensor.HasField("shape"):
         raise ExportError(
-            f"{kind} {value.name!r} has no shape in the file, not even a rank",
-            hint="run onnx.shape_inference on the file, or declare the shape when exporting it",
+            f"{kind} {value.name!r} has no shape in the file, not even a rank"
+            + (", and none follows from its nodes" if kind == "output" else ""),
+            hint="declare the shape when exporting the file",
         )
     shape = tuple(_extent(dim, value.name, axis) for axis, dim in enumerate(tensor.shape.dim))
     return TensorSpec(name=value.name, dtype=dtype, shape=shape)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._files import host_errors
 from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.releases import first_to_load
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.clean import check_graph
@@ -143,16 +144,18 @@ def _location(entries: Iterable[onnx.StringStringEntryProto], source: Path) -> s
 
 def _check_versions(versions: dict[str, Any], job: ExportJob) -> None:
     opset = versions["opset"].get("", 0)
+    first = first_to_load(opset=opset, ir_version=versions["ir_version"])
+    newer = f'or set release: "{first}" in tt.yaml' if first else "no known Triton release loads it"
     if opset > job.opset:
         raise ExportError(
             f"{job.source} has opset {opset}, the release runs at most {job.opset}",
-            hint="export it with an older opset, or set a newer release in tt.yaml",
+            hint=f"export it with an older opset; {newer}",
         )
     if versions["ir_version"] > job.ir_version:
         raise ExportError(
             f"{job.source} has ONNX IR version {versions['ir_version']}, the release reads at most "
             f"{job.ir_version}",
-            hint="save it with an older IR version, or set a newer release in tt.yaml",
+            hint=f"save it with an older IR version; {newer}",
         )
 
 

@@ -46,6 +46,7 @@ def server_variables(base: Mapping[str, str], *, environment: Path, libraries: P
     paths = [str(environment / "bin"), os.path.dirname(sys.executable), base.get("PATH", "")]
     folders = [str(libraries), str(environment / "lib"), base.get("LD_LIBRARY_PATH", "")]
     return {
+        "ORT_DISABLE_TELEMETRY": "1",  # unless base says otherwise: ONNX Runtime sends usage data by default
         **base,
         "PATH": os.pathsep.join(filter(None, paths)),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders)),

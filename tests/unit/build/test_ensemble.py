@@ -88,9 +88,6 @@ def test_maps_rename_tensors(project_of: ProjectOf, tmp_path: Path) -> None:
         pytest.param(
             "ids:int64[batch,s,2]", r"has shape \[batch, seq\] in tok and \[batch, s, 2\]", id="rank"
         ),
-        pytest.param(
-            "ids:int64[batch]", r"has shape \[batch, seq\] in tok and \[batch\] in enc", id="lower rank"
-        ),
     ],
 )
 def test_ends_of_a_wire_that_differ_are_refused(
@@ -132,3 +129,10 @@ def test_a_step_that_is_not_built_says_what_to_run(project_of: ProjectOf, tmp_pa
     with pytest.raises(SpecError, match="step 'enc' is not built") as caught:
         make(context, tmp_path)
     assert "tt build enc" in caught.value.hint
+
+
+def test_a_scalar_a_row_is_wired_as_it_is_served(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch]"], batch=8)
+    put_passport(context, "enc", inputs=["ids:int64[batch,1]"], outputs=["v:fp32[batch]"], batch=8)
+    assert make(context, tmp_path).outputs[0].shape == ("batch", 1)
