@@ -389,6 +389,11 @@ class TestBadInput:
         assert result.exit_code == 2
         assert "dimension 'ids_1' (axis 1) is dynamic" in result.stderr
         assert "--dim ids_1=128" in result.stderr
+        assert "--shape ids:128" in result.stderr
+
+    @pytest.mark.parametrize("option", [("--dim", "ids_1=128"), ("--shape", "ids:128")])
+    def test_suggested_options_work(self, server: EmbeddedServer, option: tuple[str, str]) -> None:
+        assert report(server, "text", *option)["payload"]["shapes"]["ids"] == [1, 128]
 
     def test_batch_size_above_the_model_s_is_refused(self, server: EmbeddedServer) -> None:
         result = probe(server, "steady", "--batch-size", "9")

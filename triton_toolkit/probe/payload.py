@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_CASES = 8
 _MAX_CASES_BYTES = 64 << 20
+_EXAMPLE_SIZE = 128
 _SEED = 20_240_229
 _WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain", "falls")
 
@@ -98,12 +99,37 @@ def case_shapes(model: LiveModel, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """
     _check_names(model, sizes)
     aliases = {spec.name: spec.shape for spec in sizes.names}
-    shapes = {}
+    shapes, open_shapes = {}, {}
     for spec in model.inputs:
         if spec.name in model.optional and spec.name not in sizes.shapes:
             continue
-        shapes[spec.name] = _case_shape(model, spec, aliases.get(spec.name, ()), sizes)
+        shape = _case_shape(model, spec, aliases.get(spec.name, ()), sizes)
+        shapes[spec.name] = tuple(extent for extent in shape if isinstance(extent, int))
+        if len(shapes[spec.name]) < len(shape):
+            open_shapes[spec.name] = shape
+    if open_shapes:
+        raise _open(model, open_shapes)
     return shapes
+
+
+def _open(model: LiveModel, shapes: Mapping[str, tuple[int | str, ...]]) -> UsageError:
+    """Return the error for inputs with dimensions that nothing gives a size: both ways out, complete."""
+    name, shape = next(iter(shapes.items()))
+    axis, dim = next((axis, extent) for axis, extent in enumerate(shape) if isinstance(extent, str))
+    dims = dict.fromkeys(extent for shape in shapes.values() for extent in shape if isinstance(extent, str))
+    others = (
+        f" (likewise {', '.join(repr(other) for other in dims if other != dim)})" if len(dims) > 1 else ""
+    )
+    start = 1 if model.batched else 0  # --shape leaves the batch dimension out
+    whole = (
+        f"--shape {name}:" + ",".join(str(_EXAMPLE_SIZE if isinstance(e, str) else e) for e in shape[start:])
+        for name, shape in shapes.items()
+    )
+    return UsageError(
+        f"input {name!r}: dimension {dim!r} (axis {axis}) is dynamic, and nothing gives its size{others}",
+        hint=f"give it with {' '.join(f'--dim {dim}={_EXAMPLE_SIZE}' for dim in dims)}, "
+        f"or the whole shape with {' '.join(whole)}",
+    )
 
 
 def _check_names(model: LiveModel, sizes: Sizes) -> None:
@@ -127,11 +153,12 @@ def _check_names(model: LiveModel, sizes: Sizes) -> None:
 
 def _case_shape(
     model: LiveModel, spec: TensorSpec, alias: tuple[int | str, ...], sizes: Sizes
-) -> tuple[int, ...]:
+) -> tuple[int | str, ...]:
+    """Return the shape of one row; a dimension without a size keeps its name."""
     given = sizes.shapes.get(spec.name)
     if given is not None:
         return _given_shape(model, spec, given)
-    shape = []
+    shape: list[int | str] = []
     for axis, extent in enumerate(spec.shape):
         if model.batched and axis == 0:
             shape.append(1)
@@ -139,7 +166,7 @@ def _case_shape(
             shape.append(extent)
         else:
             names = [extent, *(str(name) for name in alias[axis : axis + 1])]
-            shape.append(_size(spec, axis, names, sizes))
+            shape.append(_size(names, sizes))
     return tuple(shape)
 
 
@@ -158,18 +185,15 @@ def _given_shape(model: LiveModel, spec: TensorSpec, given: tuple[int, ...]) -> 
     return (1, *whole[1:]) if model.batched else whole
 
 
-def _size(spec: TensorSpec, axis: int, names: list[str], sizes: Sizes) -> int:
+def _size(names: list[str], sizes: Sizes) -> int | str:
+    """Return the size of a dimension known by any of these names, else the last of them."""
     for name in names:
         if name in sizes.dims:
             return sizes.dims[name]
     for name in names:
         if name in sizes.known:
             return sizes.known[name][1]
-    raise UsageError(
-        f"input {spec.name!r}: dimension {names[-1]!r} (axis {axis}) is dynamic, and nothing gives its size",
-        hint=f"give it with --dim {names[-1]}=128, or the whole shape with "
-        f"--shape {spec.name}:{','.join('128' if isinstance(e, str) else str(e) for e in spec.shape)}",
-    )
+    return names[-1]
 
 
 def generate_cases(model: LiveModel, shapes: Mapping[str, tuple[int, ...]]) -> list[Payload]:

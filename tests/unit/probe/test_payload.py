@@ -31,8 +31,23 @@ class TestShapes:
             UsageError, match=r"input 'ids': dimension 'ids_1' \(axis 1\) is dynamic"
         ) as caught:
             case_shapes(live_model(), Sizes())
-        assert "--dim ids_1=128" in caught.value.hint
-        assert "--shape ids:128,128" in caught.value.hint
+        assert "--dim ids_1=128 --dim mask_1=128" in caught.value.hint
+        assert "--shape ids:128 --shape mask:128" in caught.value.hint
+
+    def test_suggested_shape_is_accepted(self, live_model: Make, tensor: Make) -> None:
+        model = live_model(inputs=(tensor("image", "fp32", "batch", 3, "image_2", "image_3"),))
+        with pytest.raises(UsageError, match="'image_2'.*likewise 'image_3'") as caught:
+            case_shapes(model, Sizes())
+        assert "--shape image:3,128,128" in caught.value.hint
+        sizes = Sizes(shapes={"image": (3, 128, 128)})
+        assert batch_size_of(model, sizes) == 1
+        assert case_shapes(model, sizes) == {"image": (1, 3, 128, 128)}
+
+    def test_suggested_shape_is_whole_without_batching(self, live_model: Make, tensor: Make) -> None:
+        model = live_model(max_batch_size=0, inputs=(tensor("x", "fp32", "x_0", 3),))
+        with pytest.raises(UsageError) as caught:
+            case_shapes(model, Sizes())
+        assert "--shape x:128,3" in caught.value.hint
 
     def test_dims_and_shapes_give_sizes(self, live_model: Make) -> None:
         sizes = Sizes(dims={"ids_1": 5}, shapes={"mask": (1, 7)})
