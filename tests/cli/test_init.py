@@ -25,8 +25,10 @@ def tt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
-def save_onnx(path: Path) -> None:
+def save_onnx(path: Path, *, output_shape: bool = True) -> None:
     tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")]
+    if not output_shape:
+        tensors[1] = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
@@ -80,8 +82,9 @@ def test_the_example_builds(tt):
     assert list(passport.dependencies) == ["example_model.py"]
 
 
-def test_an_onnx_file_builds_from_what_was_read_off_it(tt):
-    save_onnx(Path("net.onnx"))
+@pytest.mark.parametrize("output_shape", [True, False], ids=["shaped", "inferred"])
+def test_an_onnx_file_builds_from_what_was_read_off_it(tt, output_shape):
+    save_onnx(Path("net.onnx"), output_shape=output_shape)
     assert tt("init", "project", "--from", "net.onnx").stdout.endswith(
         "next: look through tt.yaml, then cd project && tt build\n"
     )

@@ -47,18 +47,21 @@ def graph_outputs(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
 
     Shapes that the file lacks are inferred from its nodes.
     """
-    if not all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
-        model = _with_inferred_shapes(model)
-    return tuple(_tensor("output", value) for value in model.graph.output)
+    return tuple(_tensor("output", value) for value in with_output_shapes(model).graph.output)
 
 
-def _with_inferred_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the shapes that follow from its nodes, as it is where they contradict."""
+def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model itself where all outputs have shapes, otherwise a copy with those that follow.
+
+    As ONNX Runtime infers them too, it serves such a file; outputs of which nothing follows stay open.
+    """
     import onnx
 
+    if all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        return model
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except onnx.shape_inference.InferenceError:  # the file contradicts itself; its check says how
         return model
 
 

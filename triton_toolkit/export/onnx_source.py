@@ -14,9 +14,16 @@ from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.releases import first_to_load
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import ExportError
-from triton_toolkit.export.clean import check_graph
+from triton_toolkit.export.clean import check_graph, write_graph
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
-from triton_toolkit.export.graph import all_tensors, graph_inputs, graph_outputs, load_graph, versions_of
+from triton_toolkit.export.graph import (
+    all_tensors,
+    graph_inputs,
+    graph_outputs,
+    load_graph,
+    versions_of,
+    with_output_shapes,
+)
 from triton_toolkit.export.job import ExportJob
 from triton_toolkit.export.samples import InputMaker, SampleFunction, check_arrays, format_sizes, sizes_of
 from triton_toolkit.export.session import RunFailed, Session
@@ -120,8 +127,25 @@ def copy_onnx(job: ExportJob, path: Path) -> list[str]:
             target = path.parent / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source.parent / name, target)
-    check_graph(path)
+    _check(path, model)
     return [os.path.relpath(source.parent / name, job.root) for name in (source.name, *names)]
+
+
+def _check(path: Path, model: onnx.ModelProto) -> None:
+    """Check the copied file; one without output shapes through a version that has them.
+
+    onnx.checker wants them, runtimes do not. The version stands beside the copy, where the external
+    data is found, and goes.
+    """
+    shaped = with_output_shapes(model)
+    if shaped is model:
+        check_graph(path)
+        return
+    version = path.with_name(f"{path.stem}-shaped{path.suffix}")
+    try:
+        write_graph(shaped, version)
+    finally:
+        version.unlink(missing_ok=True)
 
 
 def _location(entries: Iterable[onnx.StringStringEntryProto], source: Path) -> str:

@@ -23,10 +23,12 @@ def onnx_project(file: Path, folder: Path) -> dict[str, str]:
     """Return the files of a project in ``folder`` that serves an ONNX file: name -> text.
 
     Dynamic dimensions keep the names of the file; one without a name is called after its tensor and
-    axis, except the first: where it is dynamic in every input, it is taken for the batch.
+    axis, except the first: where it is dynamic in every tensor, it is taken for the batch; where not, a
+    comment says why Triton will not batch the model. Output shapes that the file lacks are inferred.
 
     Raises:
-        ExportError: Not an ONNX file, or one with types that Triton cannot serve.
+        ExportError: Not an ONNX file, one with types that Triton cannot serve, or with an output whose
+            rank is unknown.
     """
     graph = load_graph(file)
     inputs, outputs = graph_inputs(graph), graph_outputs(graph)
@@ -34,7 +36,11 @@ def onnx_project(file: Path, folder: Path) -> dict[str, str]:
     source = os.path.relpath(file.resolve(), folder.resolve()).replace(os.sep, "/")
     model = ModelText(
         name=model_name(file.stem),
-        head=("kind: onnx", f"source: {quoted(source)}    # taken as it is, with its external data"),
+        head=(
+            "kind: onnx",
+            f"source: {quoted(source)}    # taken as it is, with its external data",
+            *_why_not_batched(inputs, outputs, batch),
+        ),
         inputs=[_line(tensor, batch) for tensor in inputs],
         outputs=[_line(tensor, batch) for tensor in outputs],
         batch_dim=batch,
@@ -52,6 +58,26 @@ def batch_name(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> s
         return None
     names = {str(tensor.shape[0]) for tensor in tensors if tensor.shape[0] != f"{tensor.name}_0"}
     return None if len(names) > 1 else next(iter(names), BATCH)
+
+
+def _why_not_batched(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], batch: str | None
+) -> list[str]:
+    """Return comments that say why Triton will not batch the model; none where it can."""
+    if batch is not None or not inputs:
+        return []
+    reason = "the file calls its first dimensions by several names"
+    for kind, tensors in (("output", outputs), ("input", inputs)):  # the first input at fault is named
+        for tensor in reversed(tensors):
+            if not tensor.shape:
+                reason = f"{kind} {quoted(tensor.name)} is a scalar, without a dimension for the batch"
+            elif isinstance(tensor.shape[0], int):
+                size = tensor.shape[0]
+                reason = f"the file fixes the first dimension of {kind} {quoted(tensor.name)} at {size}"
+    return [
+        f"# Triton will not batch this model (max_batch_size 0): {reason}.",
+        "# To change that, export it with one dynamic first dimension in every input and output.",
+    ]
 
 
 def _line(tensor: TensorSpec, batch: str | None) -> TensorLine:

@@ -65,18 +65,40 @@ def test_types_are_read(describe):
 
 
 @pytest.mark.parametrize(
-    "pairs",
+    ("pairs", "reason"),
     [
-        [(FLOAT, [1, 3], [1, 3])],
-        [(FLOAT, ["n", 3], ["m", 3])],
-        [(FLOAT, ["n", 3], ["n", 3]), (FLOAT, ["m"], ["n"])],
-        [(FLOAT, ["n", 3], ["n", 3]), (FLOAT, [4], [4])],
-        [(FLOAT, ["n", 3], ["n", 3]), (FLOAT, [], [])],
+        ([(FLOAT, [1, 3], [1, 3])], "the file fixes the first dimension of input in0 at 1"),
+        ([(FLOAT, ["n", 3], ["m", 3])], "the file calls its first dimensions by several names"),
+        (
+            [(FLOAT, ["n", 3], ["n", 3]), (FLOAT, ["m"], ["n"])],
+            "the file calls its first dimensions by several names",
+        ),
+        (
+            [(FLOAT, ["n", 3], ["n", 3]), (FLOAT, [4], [4])],
+            "the file fixes the first dimension of input in1 at 4",
+        ),
+        ([(FLOAT, ["n", 3], ["n", 3]), (FLOAT, [], [])], "input in1 is a scalar, without a dimension for"),
+        ([(FLOAT, ["n", 3], [1, 3])], "the file fixes the first dimension of output out0 at 1"),
     ],
-    ids=["fixed", "another-output", "another-input", "a-fixed-input", "a-scalar"],
+    ids=["fixed", "another-output", "another-input", "a-fixed-input", "a-scalar", "a-fixed-output"],
 )
-def test_without_a_common_first_dimension_there_is_no_batch(describe, pairs):
+def test_without_a_common_first_dimension_there_is_no_batch_and_the_file_says_why(
+    describe, tmp_path, pairs, reason
+):
     assert describe(*pairs).batch_dim is None
+    text = (tmp_path / "project" / "tt.yaml").read_text()
+    assert f"# Triton will not batch this model (max_batch_size 0): {reason}" in text
+
+
+def test_a_model_that_is_batched_has_no_such_comment(describe, tmp_path):
+    describe((FLOAT, ["n", 3], ["n", 3]))
+    assert "will not batch" not in (tmp_path / "project" / "tt.yaml").read_text()
+
+
+def test_output_shapes_that_the_file_lacks_are_inferred(describe):
+    model = describe((FLOAT, ["n", 3], None), (INT64, ["n", "seq"], None))
+    assert [tensor.shape for tensor in model.outputs.values()] == [["n", 3], ["n", "seq"]]
+    assert model.batch_dim == "n"
 
 
 def test_what_is_no_onnx_file_is_told(tmp_path):
