@@ -57,6 +57,11 @@ def _show(console: Console, status: TargetStatus) -> None:
     ]
     ready = "ready" if status.ready else "not ready"
     console.line(f"{status.target}: {status.store}, {status.url} (Triton {status.server.version}, {ready})")
+    if status.mismatch:
+        console.line(
+            f"this server does not seem to read this store: {status.mismatch}; look at `store` and `servers` "
+            "of the target, and at --server"
+        )
     console.table(["model", "version:>", "state", "built", "reason"], rows)
     for model in status.models:
         for problem in model.drift:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,18 @@ class LocalStore:
     def folders(self) -> list[str]:
         """Return every folder in the root; Triton's index lists each."""
         return sorted(path.name for path in self.root.iterdir() if path.is_dir())
+
+    @contextlib.contextmanager
+    def probe(self) -> Iterator[str]:
+        """Make a folder in the root, named as a candidate: were it left, the next deployment removes it."""
+        folder = self.root / f"{CANDIDATE_PREFIX}{secrets.token_hex(4)}-probe"
+        with host_errors(f"write {folder}"):
+            folder.mkdir()
+        try:
+            yield folder.name
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # a deployment that runs took it for a leftover
+                folder.rmdir()
 
     def versions(self, model: str) -> list[int]:
         """Return a model's version numbers."""

@@ -20,6 +20,7 @@ from triton_toolkit.errors import DeployError, EnvironmentProblem, ServerError
 
 _SPARE_BYTES = 1 << 20
 _NO_SUCH_MODEL = "tt-control-mode-check"
+_PROBES = 3
 
 
 def check_server(client: TritonClient) -> ServerInfo:
@@ -36,6 +37,31 @@ def check_server(client: TritonClient) -> ServerInfo:
     info = client.server()
     client.unload(_NO_SUCH_MODEL, client.timeout_s)
     return info
+
+
+def check_reads_store(client: TritonClient, store: Store) -> None:
+    """Check that the server reads this very store, by a folder that it must list while it is there.
+
+    Names and versions prove nothing: another repository may hold the same.
+
+    Raises:
+        DeployError: It reads another one.
+        EnvironmentProblem: The store cannot be written.
+    """
+    for _ in range(_PROBES):
+        with store.probe() as name:
+            listed = any(state.name == name for state in client.index())
+            removed = name not in store.folders()  # by a deployment that clears up just now
+        if listed:
+            return
+        if not removed:
+            break
+    raise DeployError(
+        f"{client.url} does not read store {store.location}: it does not list a folder that was put there "
+        "for a moment, so it was started on another model repository",
+        hint="let `servers` in the target, or --server, name the server that was started on this folder, "
+        "or let `store` be that server's folder (--model-repository) as seen from here",
+    )
 
 
 def check_models(models: Iterable[BuiltModel]) -> list[str]:
@@ -106,7 +132,6 @@ def check_plan(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> l
         DeployError: A version would not be served, a name is taken, or a live ensemble would break.
         EnvironmentProblem: The store has no room.
     """
-    _check_index(store, index)
     notes = [note for model in plan.models for note in _check_model(store, model)]
     check_steps(store, plan, index)
     check_dependents(store, plan, index)
@@ -120,16 +145,6 @@ def check_plan(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> l
             hint="free some space, or keep fewer versions (`keep` in the target)",
         )
     return notes
-
-
-def _check_index(store: Store, index: Sequence[ModelState]) -> None:
-    unseen = set(store.folders()) - {state.name for state in index}
-    if unseen:
-        raise DeployError(
-            f"the server's index does not list {', '.join(sorted(unseen))}, which lies in {store.location}: "
-            "the server reads another model repository",
-            hint="let the target's `store` be the folder that the server was started with, as seen from here",
-        )
 
 
 def _check_model(store: Store, plan: ModelPlan) -> list[str]:

@@ -17,7 +17,13 @@ from triton_toolkit.core.compare import Difference
 from triton_toolkit.deploy.history import log_entry
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.deploy.plan import DeployPlan, make_plan
-from triton_toolkit.deploy.preflight import check_models, check_plan, check_release, check_server
+from triton_toolkit.deploy.preflight import (
+    check_models,
+    check_plan,
+    check_reads_store,
+    check_release,
+    check_server,
+)
 from triton_toolkit.deploy.recovery import recover
 from triton_toolkit.deploy.rehearsal import Rehearse, rehearsable
 from triton_toolkit.deploy.report import DeployReport, ModelResult
@@ -115,6 +121,7 @@ def run_deploy(
             models=models,
             progress=progress,
         )
+        check_reads_store(client, place)
         notes += check_release(deployment.info, target.release, models)
         if options.dry_run:
             return _planned(deployment, notes)

@@ -80,13 +80,17 @@ class ModelStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetStatus:
-    """A target: its server, its models, who deploys to it now, and what dead deployments left."""
+    """A target: its server, its models, who deploys to it now, and what dead deployments left.
+
+    ``mismatch`` says why the server does not seem to read the store; empty when all fits.
+    """
 
     target: str
     store: str
     url: str
     server: ServerInfo
     ready: bool
+    mismatch: str
     models: tuple[ModelStatus, ...]
     lock: LockOwner | None
     leftovers: tuple[str, ...]
@@ -100,6 +104,7 @@ class TargetStatus:
             "store": self.store,
             "url": self.url,
             "server": {"version": self.server.version, "ready": self.ready},
+            "mismatch": self.mismatch,
             "models": {model.name: model.as_dict() for model in self.models},
             "lock": None
             if owner is None
@@ -149,11 +154,33 @@ def read_status(
         url=client.url,
         server=info,
         ready=ready,
+        mismatch=_mismatch(place, index),
         models=models,
         lock=place.lock_owner(),
         leftovers=tuple(place.candidates()),
         deployments=tuple(place.read_log()[-_RECENT:]),
     )
+
+
+def _mismatch(store: Store, index: Sequence[ModelState]) -> str:
+    """Return why a server does not seem to read a store, from what both list; "" when all fits.
+
+    Two repositories that list the same cannot be told apart without writing; ``tt deploy`` does that.
+    """
+    folders = [name for name in store.folders() if not name.startswith(CANDIDATE_PREFIX)]
+    unseen = sorted(set(folders) - {state.name for state in index})
+    if unseen:
+        return f"it does not list {', '.join(unseen)}, which the store holds"
+    # Without a version, an entry of the index is a folder that the server sees.
+    foreign = sorted({state.name for state in index if not state.version} - set(folders))
+    if foreign:
+        return f"it lists {', '.join(foreign)}, which the store does not hold"
+    lost = [
+        f"{state.name} version {state.version}"
+        for state in index
+        if state.ready and int(state.version) not in store.versions(state.name)
+    ]
+    return f"it serves {', '.join(lost)}, which the store does not hold" if lost else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +245,14 @@ class _Reader:
         """Return how what the server runs differs from what lies on the target."""
         text = self.store.config_text(name)
         if text is None:
-            return [f"version {number} is served, but its folder is gone" for number in serving]
+            return [f"version {number} is served, but the store holds no such model" for number in serving]
         config = parse_config(text, f"{self.store.location}/{name}/config.pbtxt")
         wanted = served_versions(config, self.store.versions(name))
         drift = [f"version {number} is not served" for number in wanted if number not in serving]
         drift += [
             f"version {number} is served, but a reload would drop it"
+            if number in self.store.versions(name)
+            else f"version {number} is served, but the store does not hold it"
             for number in serving
             if number not in wanted
         ]

@@ -61,6 +61,9 @@ class Store(Protocol):
     def folders(self) -> list[str]:
         """Return the names of all folders that a server takes for models."""
 
+    def probe(self) -> contextlib.AbstractContextManager[str]:
+        """Put an empty folder where the server looks, for a moment; gives its name."""
+
     def versions(self, model: str) -> list[int]:
         """Return a model's version numbers, ascending."""
 

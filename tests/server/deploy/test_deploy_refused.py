@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 
 import pytest
@@ -125,23 +126,43 @@ def test_version_that_lies_there_unserved_is_refused(workshop):
         workshop.deploy("m")
 
 
-def test_store_that_the_server_does_not_read_is_refused(workshop, tmp_path):
+@pytest.fixture(scope="module")
+def server_elsewhere(tmp_path_factory):
+    """A server on an empty repository of its own."""
+    with EmbeddedServer(ServeOptions(repository=tmp_path_factory.mktemp("elsewhere"), load=())) as server:
+        yield server
+
+
+@pytest.mark.parametrize("options", [{}, {"dry_run": True}], ids=["deploy", "dry-run"])
+def test_store_that_the_server_does_not_read_is_refused(workshop, tmp_path, options):
     workshop.build("m", 1, marker=11)
     other = tmp_path / "other"
     other.mkdir()
     workshop.target["store"] = str(other)
-    with pytest.raises(DeployError, match="the server reads another model repository"):
-        workshop.deploy("m")
-    assert list(other.iterdir()) == [other / ".tt-deployments.jsonl"]
+    with pytest.raises(DeployError, match=f"{workshop.url} does not read store {other}") as caught:
+        workshop.deploy("m", **options)
+    assert "--server" in caught.value.hint
+    assert list(other.iterdir()) == []
 
 
-def test_store_whose_models_the_server_does_not_list_is_refused_before_a_byte_is_written(workshop, tmp_path):
+def test_copy_of_the_repository_that_the_server_reads_is_not_taken_for_it(workshop, tmp_path):
+    """Names, versions and served configs are all the same, so only a write can tell."""
     workshop.build("m", 1, marker=11)
-    (tmp_path / "other" / "elsewhere").mkdir(parents=True)
-    workshop.target["store"] = str(tmp_path / "other")
-    with pytest.raises(DeployError, match="index does not list elsewhere"):
+    workshop.deploy("m")
+    shutil.copytree(workshop.store, tmp_path / "copy")
+    workshop.target["store"] = str(tmp_path / "copy")
+    with pytest.raises(DeployError, match="does not read store"):
         workshop.deploy("m")
-    assert [path.name for path in (tmp_path / "other").iterdir()] == ["elsewhere"]
+
+
+def test_other_server_than_the_targets_is_refused_also_with_nothing_to_do(workshop, server_elsewhere):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    workshop.url = server_elsewhere.grpc_url
+    before = workshop.folders()
+    with pytest.raises(DeployError, match=f"{server_elsewhere.grpc_url} does not read store"):
+        workshop.deploy("m")
+    assert workshop.folders() == before
 
 
 def test_store_that_is_not_there(workshop, tmp_path):

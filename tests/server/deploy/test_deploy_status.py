@@ -77,6 +77,31 @@ def test_model_of_somebody_else_is_listed(workshop):
     assert (engine.serving, engine.drift) == ((1,), ("not in the spec",))
 
 
+def test_fitting_store_is_no_mismatch(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    assert read_status(workshop.project(), "local").mismatch == ""
+
+
+def test_store_whose_models_the_server_does_not_list(workshop, tmp_path):
+    (tmp_path / "other" / "elsewhere").mkdir(parents=True)
+    workshop.build("m", 1, marker=11)
+    workshop.target["store"] = str(tmp_path / "other")
+    status = read_status(workshop.project(), "local")
+    assert status.mismatch == "it does not list elsewhere, which the store holds"
+
+
+def test_empty_store_of_a_server_that_serves(workshop, tmp_path, run):
+    (tmp_path / "other").mkdir()
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    workshop.target["store"] = str(tmp_path / "other")
+    result = run("status", "--to", "local")
+    assert "this server does not seem to read this store: it serves engine version 1" in result.stdout
+    assert f"{workshop.name('m')}: version 1 is served, but the store holds no such model" in result.stdout
+    assert "gone" not in result.stdout
+
+
 def test_lock_and_leftovers_are_told_and_leftovers_removed_by_the_next_deployment(workshop):
     workshop.build("m", 1, marker=11)
     leftover = workshop.store / "tt-candidate-dead-x"
