@@ -269,6 +269,31 @@ class TestAnswers:
         assert found["correctness"]["golden_sample"] == str(tmp_path / "built" / "steady" / "1")
         assert [item["text"] for item in found["objectives"]] == ["p50<1ms"]
 
+    def test_sizes_come_from_the_spec_where_no_sample_does(
+        self, server: EmbeddedServer, tmp_path: Path
+    ) -> None:
+        """Repository and store hold different samples, and the server is no target's."""
+        (tmp_path / "code").mkdir()
+        (tmp_path / "tt.yaml").write_text(
+            "spec: 1\nrepository: built\nmodels:\n  text:\n    kind: python\n    files: code\n"
+            "    batch_dim: batch\n    dims: {batch: [1, 2, 4], words: [1, 6, 64], letters: [1, 9, 99]}\n"
+            "    inputs:\n      ids: {dtype: int64, shape: [batch, words]}\n"
+            "      text: {dtype: bytes, shape: [batch, 1]}\n"
+            "    outputs:\n      length: {dtype: int64, shape: [batch, 1]}\n"
+            "      letters: {dtype: int64, shape: [batch, letters]}\n"
+            "targets: {prod: {store: store, servers: ['grpc://gpu:8001']}}\n"
+        )
+        text = np.array([[b"ab"]], dtype=object)
+        for place, length in (("built", 3), ("store", 4)):
+            (tmp_path / place / "text" / "1").mkdir(parents=True)
+            outputs = {"length": np.array([[length]]), "letters": np.array([[97, 98]])}
+            samples = Samples({"ids": np.ones((1, 1), np.int64), "text": text}, outputs)
+            write_samples(tmp_path / place / "text" / "1", samples)
+        found = report(server, "text")
+        assert found["payload"]["shapes"]["ids"] == [1, 6]
+        assert "hold different samples of 'text' under version 1" in found["correctness"]["no_sample_because"]
+        assert report(server, "text", "--dim", "words=7")["payload"]["shapes"]["ids"] == [1, 7]
+
     def test_sample_of_another_model_is_refused(self, server: EmbeddedServer, tmp_path: Path) -> None:
         passport = write_sample(tmp_path / "1", np.full((2, 4), 2, np.float32))
         result = probe(server, "text", "--dim", "ids_1=3", "--passport", str(passport))

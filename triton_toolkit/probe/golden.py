@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triton_toolkit._files import sha256_file
 from triton_toolkit.client.endpoint import parse_url
+from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import EnvironmentProblem, UsageError
-from triton_toolkit.repository.layout import PASSPORT_NAME, SAMPLES_NAME
+from triton_toolkit.repository.layout import PASSPORT_NAME, SAMPLES_NAME, latest_version
 from triton_toolkit.repository.passport import Passport, Samples, read_passport, read_samples
 
 if TYPE_CHECKING:
     from triton_toolkit.spec.load import Project
-    from triton_toolkit.spec.models import Target
+    from triton_toolkit.spec.models import Model, Target
+
+    Declared = tuple[tuple[TensorSpec, ...], Mapping[str, Sequence[int]]]
 
 DEFAULT_TOLERANCE = {"absolute": 1e-4, "relative": 1e-3}
 """For a sample without a passport; the defaults of ``tolerance`` in tt.yaml."""
@@ -31,12 +34,16 @@ class Golden:
         passport: The version's passport, None where there is none.
         origin: Where they were found; empty where nowhere.
         missing: Why there is no sample, in words; empty where there is one.
+        inputs: The inputs as a passport or the spec names their dimensions; () where neither knows them.
+        dims: Dynamic dimension -> [min, opt, max], likewise.
     """
 
     samples: Samples | None = None
     passport: Passport | None = None
     origin: str = ""
     missing: str = ""
+    inputs: tuple[TensorSpec, ...] = ()
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def tolerance(self) -> dict[str, float]:
@@ -66,18 +73,16 @@ def from_path(path: Path) -> Golden:
             f"--passport {path}: there is no {SAMPLES_NAME}",
             hint="give a version folder that tt built, such as model_repository/digits/1",
         )
-    return Golden(
-        samples=samples,
-        passport=read_passport(folder if folder.is_dir() else folder.parent),
-        origin=str(path),
-    )
+    return _golden(samples, read_passport(folder if folder.is_dir() else folder.parent), str(path))
 
 
 def from_project(project: Project, model: str, version: str, url: str) -> Golden:
     """Look for the version that a server runs: in the store of the spec's target at this URL.
 
     A server that is no target's may serve the spec's repository or any target's store, whose version
-    numbers need not agree: where they hold different samples under this number, none is taken.
+    numbers need not agree: where they hold different samples under this number, none is taken. The
+    names and usual sizes of the model's dimensions are known all the same: from the passport of that
+    version, else from what the spec says, else from the newest passport of the model.
 
     Raises:
         RepositoryError: What is there cannot be read.
@@ -90,14 +95,59 @@ def from_project(project: Project, model: str, version: str, url: str) -> Golden
         stores = [project.repository, *all_stores]
     folders = list(dict.fromkeys(store / model / version for store in stores))
     found = [folder for folder in folders if (folder / SAMPLES_NAME).is_file()]
-    if not found:
-        return Golden(missing=f"there is none in {', '.join(map(str, folders))}")
-    if len({sha256_file(folder / SAMPLES_NAME) for folder in found}) > 1:
-        return Golden(
-            missing=f"{' and '.join(map(str, found))} hold different ones, and no target of the spec is at "
-            f"{url}; --passport says which"
+    if len({sha256_file(folder / SAMPLES_NAME) for folder in found}) == 1:
+        return _golden(read_samples(found[0]), read_passport(found[0]), str(found[0]))
+    if found:
+        places = " and ".join(str(folder.parent.parent) for folder in found)
+        missing = (
+            f"{places} hold different samples of {model!r} under version {version}, and no target of the "
+            f"spec is at {url}; --passport says which"
         )
-    return Golden(samples=read_samples(found[0]), passport=read_passport(found[0]), origin=str(found[0]))
+    else:
+        missing = f"there is none in {', '.join(map(str, folders))}"
+    inputs, dims = _declared(project, model, folders)
+    return Golden(missing=missing, inputs=inputs, dims=dims)
+
+
+def _golden(samples: Samples | None, passport: Passport | None, origin: str) -> Golden:
+    return Golden(
+        samples=samples,
+        passport=passport,
+        origin=origin,
+        inputs=passport.inputs if passport else (),
+        dims=passport.dims if passport else {},
+    )
+
+
+def _declared(project: Project, model: str, folders: Sequence[Path]) -> Declared:
+    """Return the model's inputs and the ranges of their dimensions, as far as anything here knows them."""
+    return (
+        _from_passports(folders)
+        or _from_spec(project.spec.models[model])
+        or _from_passports(_newest([project.repository / model, *(folder.parent for folder in folders)]))
+        or ((), {})
+    )
+
+
+def _from_passports(folders: Iterable[Path]) -> Declared | None:
+    passports = (read_passport(folder) for folder in folders)
+    return next(((item.inputs, item.dims) for item in passports if item is not None and item.inputs), None)
+
+
+def _from_spec(model: Model) -> Declared | None:
+    inputs = getattr(model, "inputs", {})  # a prebuilt model and an ensemble have none in the spec
+    if not inputs:
+        return None
+    dims = {name: entry.dim(name) for name, entry in getattr(model, "dims", {}).items()}
+    tensors = tuple(entry.tensor(name) for name, entry in inputs.items())
+    return tensors, {name: (dim.min, dim.opt, dim.max) for name, dim in dims.items()}
+
+
+def _newest(model_folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in model_folders:
+        version = latest_version(folder)
+        if version is not None:
+            yield folder / str(version)
 
 
 def targets_at(project: Project, url: str) -> Iterator[Target]:

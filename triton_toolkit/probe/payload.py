@@ -38,8 +38,9 @@ class Sizes:
         shapes: Input -> full shape; the batch dimension may be left out or must be ``batch_size``.
         dims: Name of a dynamic dimension -> size.
         batch_size: Rows a request; None means 1, or what ``shapes`` say.
-        known: Ranges of a passport: dimension -> [min, opt, max]; opt is the default.
-        names: The passport's inputs, whose names of dimensions ``dims`` and ``known`` may use.
+        known: Ranges of a passport or the spec: dimension -> [min, opt, max]; opt is the default.
+        names: Inputs as these name their dimensions; ``dims`` and ``known`` may use those names.
+        no_sample_because: Why no golden sample gives sizes; told to who has to give them.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Sizes:
     batch_size: int | None = None
     known: Mapping[str, Sequence[int]] = field(default_factory=dict)
     names: tuple[TensorSpec, ...] = ()
+    no_sample_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def case_shapes(model: LiveModel, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         UsageError: A dimension has no size (names it), or an option names what the model has not.
     """
     _check_names(model, sizes)
-    aliases = {spec.name: spec.shape for spec in sizes.names}
+    ranks = {spec.name: len(spec.shape) for spec in model.inputs}
+    aliases = {spec.name: spec.shape for spec in sizes.names if len(spec.shape) == ranks.get(spec.name)}
     shapes, open_shapes = {}, {}
     for spec in model.inputs:
         if spec.name in model.optional and spec.name not in sizes.shapes:
@@ -108,11 +111,13 @@ def case_shapes(model: LiveModel, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         if len(shapes[spec.name]) < len(shape):
             open_shapes[spec.name] = shape
     if open_shapes:
-        raise _open(model, open_shapes)
+        raise _open(model, open_shapes, sizes.no_sample_because)
     return shapes
 
 
-def _open(model: LiveModel, shapes: Mapping[str, tuple[int | str, ...]]) -> UsageError:
+def _open(
+    model: LiveModel, shapes: Mapping[str, tuple[int | str, ...]], no_sample_because: str
+) -> UsageError:
     """Return the error for inputs with dimensions that nothing gives a size: both ways out, complete."""
     name, shape = next(iter(shapes.items()))
     axis, dim = next((axis, extent) for axis, extent in enumerate(shape) if isinstance(extent, str))
@@ -128,7 +133,8 @@ def _open(model: LiveModel, shapes: Mapping[str, tuple[int | str, ...]]) -> Usag
     return UsageError(
         f"input {name!r}: dimension {dim!r} (axis {axis}) is dynamic, and nothing gives its size{others}",
         hint=f"give it with {' '.join(f'--dim {dim}={_EXAMPLE_SIZE}' for dim in dims)}, "
-        f"or the whole shape with {' '.join(whole)}",
+        f"or the whole shape with {' '.join(whole)}"
+        + (f"; no golden sample gives it: {no_sample_because}" if no_sample_because else ""),
     )
 
 

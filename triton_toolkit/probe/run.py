@@ -190,13 +190,13 @@ def _check_load(options: ProbeOptions) -> None:
 
 
 def _plan(model: LiveModel, golden: Golden, options: ProbeOptions) -> _Plan:
-    passport = golden.passport
     sizes = Sizes(
         shapes=options.shapes,
         dims=options.dims,
         batch_size=options.batch_size,
-        known=passport.dims if passport else {},
-        names=passport.inputs if passport else (),
+        known=golden.dims,
+        names=golden.inputs,
+        no_sample_because=golden.missing,
     )
     rows = batch_size_of(model, sizes)
     samples = golden.samples

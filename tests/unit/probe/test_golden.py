@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import EnvironmentProblem, UsageError
 from triton_toolkit.probe.golden import from_path, from_project, target_headers
 from triton_toolkit.repository.passport import Passport, Samples, write_passport, write_samples
@@ -91,7 +92,45 @@ def test_different_samples_under_one_number_are_not_guessed_between(
     write_version(tmp_path / "store" / "m" / "1", 2.0)
     golden = from_project(project(), "m", "1", ELSEWHERE)
     assert golden.samples is None
+    assert "hold different samples of 'm' under version 1, and no target" in golden.missing
     assert "--passport says which" in golden.missing
+
+
+class TestDimensions:
+    """Names and sizes of dimensions serve where no sample does."""
+
+    def passport(self, seq: int) -> Passport:
+        x = TensorSpec(name="x", dtype=DataType.parse("fp32"), shape=("batch", "seq"))
+        return Passport(
+            model="m", kind="prebuilt", variant="", backend="", created="", tools={}, key={},
+            inputs=(x,), dims={"seq": [1, seq, 512]},
+        )  # fmt: skip
+
+    def test_served_version_s_passport_comes_first(
+        self, project: Callable[[], Project], tmp_path: Path
+    ) -> None:
+        for place, value in (("built", 1.0), ("store", 2.0)):
+            write_passport(write_version(tmp_path / place / "m" / "1", value), self.passport(64))
+        write_passport(write_version(tmp_path / "built" / "m" / "2", 1.0), self.passport(32))
+        golden = from_project(project(), "m", "1", ELSEWHERE)
+        assert golden.samples is None
+        assert golden.inputs[0].shape == ("batch", "seq")
+        assert golden.dims == {"seq": [1, 64, 512]}
+
+    def test_spec_knows_a_version_that_is_not_here(self, tmp_path: Path) -> None:
+        (tmp_path / "tt.yaml").write_text(
+            "spec: 1\nmodels:\n  m:\n    source: a:b\n    batch_dim: batch\n"
+            "    inputs: {x: {shape: [batch, H]}}\n    dims: {batch: [1, 4, 8], H: {min: 1, max: 64}}\n"
+        )
+        golden = from_project(load_project(tmp_path / "tt.yaml"), "m", "9", ELSEWHERE)
+        assert golden.inputs[0].shape == ("batch", "H")
+        assert golden.dims == {"batch": (1, 4, 8), "H": (1, 64, 64)}
+
+    def test_newest_passport_serves_where_the_spec_is_silent(
+        self, project: Callable[[], Project], tmp_path: Path
+    ) -> None:
+        write_passport(write_version(tmp_path / "built" / "m" / "2", 1.0), self.passport(32))
+        assert from_project(project(), "m", "9", ELSEWHERE).dims == {"seq": [1, 32, 512]}
 
 
 def test_only_the_served_version_counts(project: Callable[[], Project], tmp_path: Path) -> None:

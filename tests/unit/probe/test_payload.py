@@ -36,7 +36,7 @@ class TestShapes:
 
     def test_suggested_shape_is_accepted(self, live_model: Make, tensor: Make) -> None:
         model = live_model(inputs=(tensor("image", "fp32", "batch", 3, "image_2", "image_3"),))
-        with pytest.raises(UsageError, match="'image_2'.*likewise 'image_3'") as caught:
+        with pytest.raises(UsageError, match=r"'image_2'.*likewise 'image_3'") as caught:
             case_shapes(model, Sizes())
         assert "--shape image:3,128,128" in caught.value.hint
         sizes = Sizes(shapes={"image": (3, 128, 128)})
@@ -46,8 +46,9 @@ class TestShapes:
     def test_suggested_shape_is_whole_without_batching(self, live_model: Make, tensor: Make) -> None:
         model = live_model(max_batch_size=0, inputs=(tensor("x", "fp32", "x_0", 3),))
         with pytest.raises(UsageError) as caught:
-            case_shapes(model, Sizes())
+            case_shapes(model, Sizes(no_sample_because="there is no tt.yaml here"))
         assert "--shape x:128,3" in caught.value.hint
+        assert caught.value.hint.endswith("no golden sample gives it: there is no tt.yaml here")
 
     def test_dims_and_shapes_give_sizes(self, live_model: Make) -> None:
         sizes = Sizes(dims={"ids_1": 5}, shapes={"mask": (1, 7)})
@@ -62,6 +63,12 @@ class TestShapes:
         known = {"seq": [1, 64, 512], "batch": [1, 8, 8]}
         assert case_shapes(live_model(), Sizes(known=known, names=names))["ids"] == (1, 64)
         assert case_shapes(live_model(), Sizes(known=known, names=names, dims={"seq": 9}))["mask"] == (1, 9)
+
+    def test_names_of_another_rank_are_left_alone(self, live_model: Make, tensor: Make) -> None:
+        names = (tensor("ids", "int64", "batch", "channel", "seq"),)
+        sizes = Sizes(known={"channel": [1, 3, 3]}, names=names, dims={"mask_1": 5})
+        with pytest.raises(UsageError, match="'ids_1'"):
+            case_shapes(live_model(), sizes)
 
     def test_model_without_batching_needs_a_size_for_its_first_dimension(
         self, live_model: Make, tensor: Make
