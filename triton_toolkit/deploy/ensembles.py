@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from triton_toolkit.client.types import ModelState
 from triton_toolkit.config.message import parse_config
 from triton_toolkit.deploy.plan import DeployPlan, live_ensembles, serving_versions
-from triton_toolkit.deploy.source import ensemble_steps
+from triton_toolkit.deploy.source import BuiltModel, ensemble_steps
 from triton_toolkit.deploy.store import Store
 from triton_toolkit.errors import DeployError
 
@@ -30,6 +30,32 @@ def check_steps(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> 
                     f"ensemble {model.name!r} calls model {step!r}, which is neither built nor on the target",
                     hint=f"build {step!r} first",
                 )
+
+
+def check_built_over(models: Iterable[BuiltModel]) -> None:
+    """Check that each ensemble was built over the very steps that are deployed with it.
+
+    Its golden sample holds what those steps answered.
+
+    Raises:
+        DeployError: A step was built anew since.
+    """
+    by_name = {model.name: model for model in models}
+    for ensemble in by_name.values():
+        stale = [
+            step
+            for step in ensemble.steps
+            if step in by_name
+            and ensemble.passport.key.get(f"step {step}", by_name[step].files_sha256)
+            != by_name[step].files_sha256
+        ]
+        if stale:
+            steps = ", ".join(f"{step} than version {by_name[step].version}" for step in stale)
+            raise DeployError(
+                f"model {ensemble.name!r} version {ensemble.version} was built over another {steps}, "
+                "the one built now",
+                hint=f"run `tt build {ensemble.name}`",
+            )
 
 
 def check_dependents(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> None:

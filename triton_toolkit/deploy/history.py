@@ -6,18 +6,14 @@ import socket
 from typing import Any
 
 from triton_toolkit import __version__
-from triton_toolkit._files import canonical_json, sha256_bytes
+from triton_toolkit._files import sha256_bytes
 from triton_toolkit.client.types import ServerInfo
 from triton_toolkit.deploy.lock import user_name, utc_now
 from triton_toolkit.deploy.plan import DeployPlan
 
 
 def log_entry(target: str, server: ServerInfo, plan: DeployPlan) -> dict[str, Any]:
-    """Return who deploys what, when and where; the caller adds verdict, reason and seconds.
-
-    ``files_sha256`` is the hash of the passport's list of file hashes, so that two versions with
-    the same content have the same.
-    """
+    """Return who deploys what, when and where; the caller adds verdict, reason and seconds."""
     return {
         "time": utc_now(),
         "user": user_name(),
@@ -33,7 +29,7 @@ def log_entry(target: str, server: ServerInfo, plan: DeployPlan) -> dict[str, An
                 "version": model.version,
                 "previous": list(model.serving),
                 "built_version": model.built.version,
-                "files_sha256": sha256_bytes(canonical_json(model.built.passport.files).encode()),
+                "files_sha256": model.built.files_sha256,
                 "config_sha256": sha256_bytes(model.built.config_text.encode()),
             }
             for model in plan.models

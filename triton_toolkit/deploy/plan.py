@@ -93,6 +93,19 @@ class DeployPlan:
         return tuple(model for model in self.models if model.publishes)
 
     @property
+    def tried(self) -> tuple[ModelPlan, ...]:
+        """The models that must pass as candidates before any model is published.
+
+        Besides the published ones those that lie there unserved, and the ensembles that stay as they
+        are but call a model that is tried: they must answer right through the new steps too.
+        """
+        found: dict[str, ModelPlan] = {}
+        for model in self.models:  # steps come first
+            if model.action is not Action.VERIFY or found.keys() & set(model.built.steps):
+                found[model.name] = model
+        return tuple(found.values())
+
+    @property
     def changed(self) -> tuple[ModelPlan, ...]:
         """The models whose state on the server changes."""
         return tuple(model for model in self.models if model.action is not Action.VERIFY)
@@ -111,12 +124,12 @@ class DeployPlan:
 
     @property
     def candidates(self) -> dict[str, str]:
-        """Model -> candidate, for the published ones."""
-        return {model.name: model.candidate for model in self.published}
+        """Model -> candidate, for those that are tried."""
+        return {model.name: model.candidate for model in self.tried}
 
     def calls(self) -> tuple[str, ...]:
         """Return the control calls of a deployment without trouble, in order."""
-        names = [model.candidate for model in self.published]
+        names = [model.candidate for model in self.tried]
         trial = [f"load {name}" for name in names] + [f"unload {name}" for name in reversed(names)]
         return (*trial, *(f"load {name}" for name in self.loads))
 

@@ -12,7 +12,7 @@ from triton_toolkit.config.rules import Severity, check_config
 from triton_toolkit.core.releases import Release, by_triton_version, onnx_limits
 from triton_toolkit.core.units import format_bytes
 from triton_toolkit.deploy.drift import served_versions
-from triton_toolkit.deploy.ensembles import check_dependents, check_steps, rewired
+from triton_toolkit.deploy.ensembles import check_built_over, check_dependents, check_steps, rewired
 from triton_toolkit.deploy.plan import DeployPlan, ModelPlan
 from triton_toolkit.deploy.source import BuiltModel
 from triton_toolkit.deploy.store import Store
@@ -64,12 +64,14 @@ def check_reads_store(client: TritonClient, store: Store) -> None:
     )
 
 
-def check_models(models: Iterable[BuiltModel]) -> list[str]:
+def check_models(models: Sequence[BuiltModel]) -> list[str]:
     """Check what can be known from the built models alone; return what they are warned of.
 
     Raises:
-        DeployError: A config breaks a rule of the server, or has another model's name.
+        DeployError: A config breaks a rule of the server, has another model's name, or is that of an
+            ensemble whose step was built anew since.
     """
+    check_built_over(models)
     notes = []
     for model in models:
         findings = check_config(model.config)
@@ -136,7 +138,7 @@ def check_plan(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> l
     check_steps(store, plan, index)
     check_dependents(store, plan, index)
     notes += rewired(store, plan)
-    needed = sum(model.built.bytes for model in plan.published)
+    needed = sum(model.built.bytes for model in plan.tried)
     free = store.free_bytes()
     if needed and needed + _SPARE_BYTES > free:
         raise EnvironmentProblem(

@@ -79,15 +79,15 @@ def rehearsable(plan: DeployPlan) -> tuple[tuple[ModelPlan, ...], list[str]]:
         check_available()
     except MissingDependencyError as exc:
         return (), [f"no rehearsal on a private server: {exc.message} ({exc.hint})"]
-    reasons = {model.name: _why_not(model.built) for model in plan.published}
-    for model in plan.published:  # steps come before their ensembles
+    reasons = {model.name: _why_not(model.built) for model in plan.tried}
+    for model in plan.tried:  # steps come before their ensembles
         lost = next((step for step in model.built.steps if reasons.get(step)), "")
         if lost:
             reasons[model.name] = f"its step {lost!r} is not rehearsed"
     notes = [
         f"{name}: no rehearsal on a private server: {reason}" for name, reason in reasons.items() if reason
     ]
-    return tuple(model for model in plan.published if not reasons[model.name]), notes
+    return tuple(model for model in plan.tried if not reasons[model.name]), notes
 
 
 def _why_not(built: BuiltModel) -> str:

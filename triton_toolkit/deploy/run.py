@@ -182,7 +182,7 @@ def _deploy(deployment: _Deployment, notes: list[str]) -> DeployReport:
 
 
 def _rehearse(deployment: _Deployment, plan: DeployPlan, notes: list[str]) -> Rehearse | None:
-    if not plan.published or not deployment.options.rehearsal:
+    if not plan.tried or not deployment.options.rehearsal:
         return None
     models, why_not = rehearsable(plan)
     notes += why_not
@@ -256,8 +256,8 @@ def _finish(
     for model in plan.models:
         pruned: tuple[int, ...] = ()
         try:
+            deployment.host.store.discard(model.candidate)
             if model.publishes:
-                deployment.host.store.discard(model.candidate)
                 pruned = _prune(deployment, model.name)
         except (TritonToolkitError, OSError) as exc:
             notes.append(f"{model.name}: old versions were not removed: {exc}")

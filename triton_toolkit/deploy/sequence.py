@@ -25,15 +25,18 @@ from triton_toolkit.deploy.transaction import Step
 def trial_steps(host: Host, plan: DeployPlan, *, rehearse: Rehearse | None) -> list[Step]:
     """Return the steps that try the new versions out of everyone's sight.
 
-    All candidates are there before the first is tried, since an ensemble's needs its steps'.
+    All candidates are there before the first is tried, since an ensemble's needs its steps'. What is
+    served already and has no candidate is held to its passport as it is, before anything changes.
     """
-    published = plan.published
+    tried = plan.tried
+    kept = [model for model in plan.models if tried and model.name not in plan.candidates]
     return [
-        *(Stage(host=host, plan=model, candidates=plan.candidates) for model in published),
+        *(Confirm(host=host, subject=m.name, proof=m.proof, name="verify what stays") for m in kept),
+        *(Stage(host=host, plan=model, candidates=plan.candidates) for model in tried),
         *([rehearse] if rehearse else []),
-        *(Expose(host=host, plan=model) for model in published),
-        *(Try(host=host, plan=model, candidates=plan.candidates) for model in published),
-        *(Hide(host=host, plan=model) for model in reversed(published)),
+        *(Expose(host=host, plan=model) for model in tried),
+        *(Try(host=host, plan=model, candidates=plan.candidates) for model in tried),
+        *(Hide(host=host, plan=model) for model in reversed(tried)),
     ]
 
 
@@ -50,11 +53,12 @@ def publish_steps(
     """
     serving = {model.name: model.serving for model in plan.changed} | dict(plan.dependents)
     former = former_proofs(host, serving)
+    published = {model.name for model in plan.published}
     return [
         *([Restore(host=host, plan=plan, former=former)] if plan.changed else []),
         *(PublishFiles(host=host, plan=model) for model in plan.published),
         *(PublishConfig(host=host, plan=model) for model in plan.published),
-        *(Load(host=host, subject=name, touch=name not in plan.candidates) for name in plan.loads),
+        *(Load(host=host, subject=name, touch=name not in published) for name in plan.loads),
         *(Confirm(host=host, subject=m.name, proof=m.proof, found=found) for m in plan.models),
         *(Watch(host=host, subject=n, proof=former[n], notes=notes) for n in plan.dependents),
     ]

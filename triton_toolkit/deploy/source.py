@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triton_toolkit._files import sha256_bytes
+from triton_toolkit._files import canonical_json, sha256_bytes
 from triton_toolkit.config.message import parse_config
 from triton_toolkit.errors import DeployError
 from triton_toolkit.repository.layout import CONFIG_NAME, latest_version, versions
@@ -55,6 +55,14 @@ class BuiltModel:
         """What a copy of it takes on a disk."""
         paths = [*self.files.values(), *self.beside.values()]
         return sum(path.stat().st_size for path in paths) + len(self.config_text.encode())
+
+    @property
+    def files_sha256(self) -> str:
+        """The hash of the passport's list of file hashes: versions with the same content have the same.
+
+        ``tt build`` writes it into the ensemble's passport for each step that it was built over.
+        """
+        return sha256_bytes(canonical_json(self.passport.files).encode())
 
     @property
     def steps(self) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 
 import pytest
 
+from triton_toolkit._files import canonical_json, sha256_bytes
 from triton_toolkit.errors import (
     EXIT_ENVIRONMENT,
     EXIT_NO,
@@ -115,6 +117,75 @@ def test_ensemble_whose_step_is_nowhere_is_refused(workshop):
     workshop.build_over("pipe", 1, marker=11, step="absent")
     with pytest.raises(DeployError, match="neither built nor on the target"):
         workshop.deploy("pipe")
+
+
+def _files_sha256(version_folder):
+    passport = json.loads((version_folder / "passport.json").read_text())
+    return sha256_bytes(canonical_json(passport["files"]).encode())
+
+
+def test_ensemble_that_was_built_over_another_step_is_refused_before_the_server_is_asked(workshop):
+    step = workshop.name("step")
+    former = workshop.build("step", 1, marker=11)
+    key = {f"step {step}": _files_sha256(former)}
+    workshop.build_over("pipe", 1, marker=11, step="step", key=key)
+    workshop.build("step", 2, marker=22)
+    workshop.url = "grpc://127.0.0.1:1"
+    with pytest.raises(DeployError, match=f"was built over another {step} than version 2") as caught:
+        workshop.deploy("pipe")
+    assert caught.value.hint == f"run `tt build {workshop.name('pipe')}`"
+
+
+def test_ensemble_that_was_built_over_this_step_is_deployed(workshop):
+    folder = workshop.build("step", 1, marker=11)
+    key = {f"step {workshop.name('step')}": _files_sha256(folder)}
+    workshop.build_over("pipe", 1, marker=11, step="step", key=key)
+    assert workshop.deploy("pipe").verdict == "deployed"
+
+
+def test_unchanged_ensemble_is_tried_over_its_new_step_before_that_is_published(workshop, busy_clients):
+    """Its passport does not tell what it was built over, so only its golden sample can."""
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step")
+    workshop.deploy("pipe")
+    before = workshop.tree()
+    workshop.build("step", 2, marker=22)
+    with busy_clients("step", count=2) as seen, pytest.raises(DeployError) as caught:
+        workshop.deploy("pipe")
+    assert "marker differs in 1 of 1 elements" in caught.value.message
+    assert "Nothing was published" in caught.value.message
+    assert (seen.errors, seen.markers) == ([], {11})
+    assert (workshop.tree(), workshop.candidates()) == (before, [])
+
+
+def test_served_model_that_no_longer_answers_right_stops_the_others_before_they_are_published(workshop):
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step")
+    workshop.deploy("pipe")
+    workshop.build("step", 2, marker=22)
+    workshop.deploy("step")  # noted: the ensemble answers otherwise
+    workshop.forget("step")
+    workshop.build("other", 1, marker=33)
+    with pytest.raises(DeployError, match="does not answer the golden sample") as caught:
+        workshop.deploy("other", "pipe")
+    assert "Nothing was published" in caught.value.message
+    assert workshop.serving("other") == []
+
+
+def test_unserved_version_that_no_longer_answers_right_stops_the_others(workshop):
+    """The files are the same, but what they are served with is not."""
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step")
+    workshop.deploy("pipe")
+    with workshop.client() as client:
+        client.unload(workshop.name("pipe"))
+    workshop.build("step", 2, marker=22)
+    workshop.deploy("step")
+    workshop.forget("step")
+    workshop.build("other", 1, marker=33)
+    with pytest.raises(DeployError, match="Nothing was published"):
+        workshop.deploy("other", "pipe")
+    assert (workshop.serving("other"), workshop.serving("pipe")) == ([], [])
 
 
 def test_version_that_lies_there_unserved_is_refused(workshop):
