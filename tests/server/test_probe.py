@@ -58,6 +58,10 @@ class TritonPythonModel:
             y.flat[0] = np.nan
         if self.behaviour == "random":
             y = np.random.random_sample(x.shape).astype(np.float32)
+        if self.behaviour == "wide":
+            y = y.astype(np.float64)
+        if self.behaviour == "longer":
+            y = np.concatenate([y, y], axis=1)
         return y
 
     def response(self, y):
@@ -127,6 +131,8 @@ _BEHAVIOURS = {
     "nan": (0, ""),
     "flaky": (0, ""),
     "late": (0, ""),
+    "wide": (8, ""),
+    "longer": (8, ""),
     "unloadable": (0, ""),
 }
 
@@ -298,12 +304,50 @@ class TestAnswers:
         passport = write_sample(tmp_path / "1", np.full((2, 4), 2, np.float32))
         result = probe(server, "text", "--dim", "ids_1=3", "--passport", str(passport))
         assert result.exit_code == 1
-        assert "the golden sample is not for model 'text'" in result.stderr
+        assert "model 'text' and the golden sample of" in result.stderr
+        assert "input 'text' is missing" in result.stderr
+
+    @pytest.mark.parametrize(
+        ("model", "y", "words"),
+        [
+            ("wide", np.full((2, 4), 2.0), "output 'y' is declared as fp32, the model answered float64"),
+            (
+                "longer",
+                np.full((2, 8), 2, np.float32),
+                "output 'y' is declared as [1, 4], the model answered [1, 8]",
+            ),
+        ],
+    )
+    def test_answer_other_than_declared_is_told_before_anything_else(
+        self, server: EmbeddedServer, tmp_path: Path, model: str, y: Any, words: str
+    ) -> None:
+        """The sample is the original's own, so it is not the one to blame."""
+        found = report(server, model, "--passport", str(write_sample(tmp_path / "1", y)), code=1)
+        assert found["reasons"][0] == f"wrong answer: {words}"
+        assert found["correctness"]["failed_checks"][0] == "as declared, no NaN or infinity"
 
     def test_nan_fails_without_a_sample(self, server: EmbeddedServer) -> None:
         found = report(server, "nan", code=1)
         assert found["reasons"] == ["wrong answer: output 'y' has NaN in 1 of 4 elements"]
         assert found["correctness"]["no_sample_because"]
+        assert found["correctness"]["failed_checks"] == ["as declared, no NaN or infinity"]
+
+    def test_each_check_is_shown_with_its_outcome(self, server: EmbeddedServer, tmp_path: Path) -> None:
+        passport = write_sample(tmp_path / "1", np.full((2, 4), 2.001, np.float32))
+        result = probe(server, "steady", "--passport", str(passport))
+        (answers,) = (line for line in result.stdout.splitlines() if line.startswith("  answers"))
+        assert answers.split("; ") == [
+            "  answers   WRONG",
+            "passed: the same twice",
+            "passed: as declared, no NaN or infinity",
+            "FAILED: golden sample (2 rows)",
+            "passed: 2 rows alone as in a batch",
+        ]
+
+    def test_answers_without_a_sample_are_not_called_right(self, server: EmbeddedServer) -> None:
+        lines = probe(server, "steady").stdout.splitlines()
+        assert any(line.startswith("  answers   consistent: the same twice") for line in lines)
+        assert "answers consistent, not compared with a golden sample" in lines[-1]
 
     @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
     def test_answers_mixed_up_between_requests_are_caught(self, server: EmbeddedServer, http: bool) -> None:

@@ -8,6 +8,7 @@ from triton_toolkit.core.units import format_bytes
 
 if TYPE_CHECKING:
     from triton_toolkit.cli._output import Console
+    from triton_toolkit.probe.correctness import Correctness
     from triton_toolkit.probe.report import Histogram, ProbeReport
     from triton_toolkit.probe.server_split import Split
     from triton_toolkit.probe.stats import Estimate
@@ -29,8 +30,7 @@ def show_report(console: Console, report: ProbeReport) -> None:
 
 def _show_checks(console: Console, report: ProbeReport) -> None:
     correctness, payload = report.correctness, report.payload
-    checks = "; ".join(correctness.checks)
-    console.line(f"  answers   {'right' if not correctness.problems else 'WRONG'}: {checks}")
+    console.line(f"  answers   {_answers(correctness)}")
     if correctness.golden:
         differences = [item for item in correctness.differences if item.ok and item.max_absolute > 0]
         worst = max(differences, key=lambda item: item.max_absolute, default=None)
@@ -49,6 +49,15 @@ def _show_checks(console: Console, report: ProbeReport) -> None:
     cpus, load = report.machine["cpus"], report.machine["load_average"][0]
     console.line(f"  client    {cpus} CPUs, load average {load:g} before the run")
     console.line(f"  first     {report.first_request_ms:.2f} ms{cold[report.first_request_cold]}")
+
+
+def _answers(correctness: Correctness) -> str:
+    """Say how the answers are; where something is wrong, each check with its outcome."""
+    if correctness.problems:
+        checks = (f"{'passed' if check.ok else 'FAILED'}: {check.text}" for check in correctness.checks)
+        return f"WRONG; {'; '.join(checks)}"
+    word = "right" if correctness.golden else "consistent"
+    return f"{word}: {'; '.join(check.text for check in correctness.checks)}"
 
 
 def _show_latency(console: Console, report: ProbeReport) -> None:
@@ -110,13 +119,17 @@ def _show_verdict(console: Console, report: ProbeReport) -> None:
         console.line(f"  {reason}")
     held = sum(item.outcome == "pass" for item in verdict.judgements)
     judged = f"; {held} of {len(verdict.judgements)} objectives hold" if verdict.judgements else ""
-    answers = "wrong answers" if _wrong(report) else "answers right"
+    answers = _answers_in_short(report)
     failed = sum(run.failed for run in report.runs)
     console.verdict(verdict.word, f"{report.model}: {answers}, {failed or 'no'} failed requests{judged}")
 
 
-def _wrong(report: ProbeReport) -> bool:
-    return bool(report.correctness.problems) or any(run.wrong for run in report.runs)
+def _answers_in_short(report: ProbeReport) -> str:
+    if report.correctness.problems or any(run.wrong for run in report.runs):
+        return "wrong answers"
+    if report.correctness.golden:
+        return "answers right"
+    return "answers consistent, not compared with a golden sample"
 
 
 def _value(estimate: Estimate | None) -> str:

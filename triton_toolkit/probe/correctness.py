@@ -12,27 +12,31 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.compare import Difference, compare_outputs
-from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import RefusedError
+from triton_toolkit.probe.answers import answer_problems, differs_only_there, loose_differences
 from triton_toolkit.probe.golden import Golden
-from triton_toolkit.probe.payload import Payload, join, np_dtype
+from triton_toolkit.probe.payload import Payload, join
 from triton_toolkit.probe.single import Reply, Single
 from triton_toolkit.probe.wire import Answer, Wire
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from triton_toolkit.client.types import InferResult
     from triton_toolkit.probe.model import LiveModel
 
     Arrays = Mapping[str, NDArray[Any]]
 
-_LOOSE = 0.01
-"""Without a tolerance of the model's own: 1 % of the output's largest magnitude, room enough for
-reduced precision that depends on the batch size."""
 _BATCH_ROWS = 4
 _BUDGET_MS = 2000.0
 """About how long the different payloads may take one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that was checked, in words, and whether it is as it should be."""
+
+    text: str
+    ok: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,7 @@ class Correctness:
         golden: Where the golden sample is from; empty without one.
         missing: Why there is none.
         tolerance: absolute and relative, of outputs against the sample; {} without one.
-        checks: What was checked, in words.
+        checks: What was checked, and how it came out.
         problems: What is wrong, in words; [] when the answers are right.
         differences: How each output compares with the sample, at its worst.
         deterministic: Whether the same request gave the same answer twice.
@@ -54,7 +58,7 @@ class Correctness:
     golden: str
     missing: str
     tolerance: dict[str, float]
-    checks: tuple[str, ...]
+    checks: tuple[Check, ...]
     problems: tuple[str, ...]
     differences: tuple[Difference, ...]
     deterministic: bool
@@ -68,7 +72,8 @@ class Correctness:
             "golden_sample": self.golden or None,
             "no_sample_because": self.missing or None,
             "tolerance": self.tolerance,
-            "checks": list(self.checks),
+            "checks": [check.text for check in self.checks],
+            "failed_checks": [check.text for check in self.checks if not check.ok],
             "problems": list(self.problems),
             "differences": [difference.as_dict() for difference in self.differences],
             "deterministic": self.deterministic,
@@ -118,7 +123,9 @@ class Checker:
         self._requests = 0
         self._problems: dict[str, None] = {}
         self._differences: dict[str, Difference] = {}
-        self._checks: list[str] = []
+        self._checks: list[Check] = []
+        self._as_declared = True
+        self._as_sample = True
         self._deterministic = True
 
     def check(self, requests: Requests, first: Reply) -> Reference:
@@ -142,7 +149,6 @@ class Checker:
             reference.alone.append(reply.answer)
             alone = reply.result.outputs if self._deterministic else None
             reference.expected.append(payload.expected or alone)
-        self._checks.append("as declared, no NaN or infinity")
         self._check_golden(requests.golden)
         if self._deterministic:
             self._check_batch(requests.cases[:affordable])
@@ -195,16 +201,18 @@ class Checker:
             differences = loose_differences(again.result.outputs, first.result.outputs)
             self._deterministic = all(difference.ok for difference in differences)
         if self._deterministic:
-            self._checks.append("the same twice")
+            self._checks.append(Check("the same twice"))
         else:
             self._checks.append(
-                "the same request gives different answers, so answers are not held against others"
+                Check("the same request gives different answers, so answers are not held against others")
             )
         return again.latency_ms
 
     def _judge(self, payload: Payload, reply: Reply) -> None:
         rows = _rows(payload)
-        self._note(answer_problems(self._model, reply.result, rows, exempt=payload.expected or {}))
+        problems = answer_problems(self._model, reply.result, rows, exempt=payload.expected or {})
+        self._as_declared &= not problems
+        self._note(problems)
         if payload.expected is not None:
             self._compare_golden(reply.result.outputs, payload.expected)
 
@@ -216,10 +224,11 @@ class Checker:
             if len(payloads) > 1:  # padded to the longest row of a part, not of the whole
                 expected = self._comparable(reply.result.outputs, expected)
             self._judge(Payload(payload.inputs, dict(expected)), reply)
+        self._checks.append(Check("as declared, no NaN or infinity", self._as_declared))
         if payloads:
             rows = sum(_rows(payload) for payload in payloads)
             size = f"{rows} rows" if self._model.batched else "1 request"
-            self._checks.append(f"golden sample ({size})")
+            self._checks.append(Check(f"golden sample ({size})", self._as_sample))
 
     def _check_batch(self, cases: Sequence[Payload]) -> None:
         """Send rows alone and in one batch: each must get the same answer."""
@@ -229,16 +238,16 @@ class Checker:
         alone = [self._ask(case).result.outputs for case in cases[:count]]
         together = self._ask(join(cases[:count])).result
         problems = answer_problems(self._model, together, count, exempt={})
-        self._note(problems)
         for row, expected in enumerate(alone if not problems else ()):
             actual = {name: array[row : row + 1] for name, array in together.outputs.items()}
             differences = loose_differences(actual, self._comparable(actual, expected))
-            self._note(
+            problems += [
                 f"row {row} of a batch of {count} is not what it is alone: output {d.output!r} {d.problem}"
                 for d in differences
                 if not d.ok
-            )
-        self._checks.append(f"{count} rows alone as in a batch")
+            ]
+        self._note(problems)
+        self._checks.append(Check(f"{count} rows alone as in a batch", not problems))
 
     def _comparable(self, actual: Arrays, expected: Arrays) -> Arrays:
         """Leave out outputs that differ in the size of a dynamic dimension, as padding makes them."""
@@ -248,7 +257,8 @@ class Checker:
         return {
             name: array
             for name, array in expected.items()
-            if name not in actual or not _differs_only_there(actual[name].shape, array.shape, dynamic[name])
+            if name not in actual
+            or not differs_only_there(actual[name].shape, array.shape, dynamic.get(name, ()))
         }
 
     def _compare_golden(self, actual: Arrays, expected: Arrays) -> None:
@@ -257,6 +267,7 @@ class Checker:
             if worst is None or (worst.ok, difference.max_absolute) > (difference.ok, worst.max_absolute):
                 self._differences[difference.output] = difference
             if not difference.ok:
+                self._as_sample = False
                 self._note([f"output {difference.output!r} {difference.problem}"])
 
     def _compare(self, actual: Arrays, expected: Arrays) -> list[Difference]:
@@ -267,79 +278,6 @@ class Checker:
 
     def _note(self, problems: Any) -> None:
         self._problems.update(dict.fromkeys(problems))
-
-
-def answer_problems(model: LiveModel, result: InferResult, rows: int, *, exempt: Arrays) -> list[str]:
-    """Return what an answer has that the server does not declare, in words; [] when it is as declared.
-
-    Args:
-        model: The model as declared.
-        result: The answer.
-        rows: Rows of the request.
-        exempt: Outputs that are compared elsewhere, where NaN may be right.
-    """
-    problems = []
-    if result.model_name != model.name:
-        problems.append(f"model {result.model_name!r} answered for {model.name!r}")
-    if model.version and result.model_version != model.version:
-        problems.append(f"version {result.model_version} answered, version {model.version} was asked")
-    declared = {spec.name: spec for spec in model.outputs}
-    problems += [f"output {name!r} is missing" for name in declared if name not in result.outputs]
-    for name, array in result.outputs.items():
-        spec = declared.get(name)
-        if spec is None:
-            problems.append(f"output {name!r} is not declared")
-            continue
-        problems += _shape_problems(model, spec, array, rows)
-        if name not in exempt:
-            problems += _value_problems(name, array)
-    return problems
-
-
-def _shape_problems(model: LiveModel, spec: TensorSpec, array: NDArray[Any], rows: int) -> list[str]:
-    if array.dtype != np_dtype(spec.dtype):
-        return [f"output {spec.name!r} has type {array.dtype}, declared is {spec.dtype.spec}"]
-    declared = (rows, *spec.shape[1:]) if model.batched and spec.shape else spec.shape
-    fits = len(declared) == array.ndim and all(
-        isinstance(extent, str) or extent == size for extent, size in zip(declared, array.shape, strict=True)
-    )
-    if fits:
-        return []
-    wanted = ", ".join(str(extent) for extent in declared)
-    return [f"output {spec.name!r} has shape {list(array.shape)}, declared is [{wanted}]"]
-
-
-def _value_problems(name: str, array: NDArray[Any]) -> list[str]:
-    import numpy as np
-
-    if array.dtype.kind != "f":
-        return []
-    nans, infinities = int(np.isnan(array).sum()), int(np.isinf(array).sum())
-    problems = [f"output {name!r} has NaN in {nans} of {array.size} elements"] if nans else []
-    if infinities:
-        problems.append(f"output {name!r} is infinite in {infinities} of {array.size} elements")
-    return problems
-
-
-def loose_differences(actual: Arrays, expected: Arrays) -> list[Difference]:
-    """Compare with 1 % of each output's largest magnitude; types that are not floats must be equal."""
-    import numpy as np
-
-    differences = []
-    for name, array in expected.items():
-        scale = 0.0
-        if array.dtype.kind == "f" and array.size:
-            finite = np.abs(array[np.isfinite(array)])
-            scale = float(finite.max()) if finite.size else 0.0
-        differences += compare_outputs(actual, {name: array}, absolute=_LOOSE * scale, relative=_LOOSE)
-    return differences
-
-
-def _differs_only_there(a: tuple[int, ...], b: tuple[int, ...], dynamic: tuple[bool, ...]) -> bool:
-    """Say whether two shapes differ, and in dynamic axes alone."""
-    if a == b or not len(a) == len(b) == len(dynamic):
-        return False
-    return all(free or size == other for size, other, free in zip(a, b, dynamic, strict=True))
 
 
 def _rows(payload: Payload) -> int:

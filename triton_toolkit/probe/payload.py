@@ -237,30 +237,35 @@ def _values(rng: np.random.Generator, dtype: DataType, shape: tuple[int, ...]) -
 
 
 def check_samples(model: LiveModel, samples: Samples, origin: str) -> None:
-    """Check that golden samples are for this model.
+    """Check that golden inputs can be sent to this model.
+
+    Outputs are left to the comparison with what the model answers: that tells a wrong sample from a
+    model that does not answer as it declares.
 
     Raises:
-        RepositoryError: They name other inputs or outputs, or other types or ranks.
+        RepositoryError: Names, types or ranks are others, or an output is not one of the model's.
     """
     required = {spec.name for spec in model.inputs} - model.optional
     problems = [f"input {name!r} is missing" for name in sorted(required - set(samples.inputs))]
-    for kind, specs, arrays in (
-        ("input", model.inputs, samples.inputs),
-        ("output", model.outputs, samples.outputs),
-    ):
-        declared = {spec.name: spec for spec in specs}
-        for name, array in arrays.items():
-            spec = declared.get(name)
-            if spec is None:
-                problems.append(f"the server's model has no {kind} {name!r}")
-            elif array.ndim != len(spec.shape):
-                problems.append(f"{kind} {name!r} has rank {array.ndim}, the server's has {len(spec.shape)}")
-            elif array.dtype != np_dtype(spec.dtype):
-                problems.append(f"{kind} {name!r} is {array.dtype}, the server's is {spec.dtype.spec}")
+    declared = {spec.name: spec for spec in model.inputs}
+    for name, array in samples.inputs.items():
+        spec = declared.get(name)
+        if spec is None:
+            problems.append(f"the server's model has no input {name!r}")
+        elif array.ndim != len(spec.shape):
+            problems.append(f"input {name!r} has rank {len(spec.shape)} on the server, {array.ndim} here")
+        elif array.dtype != np_dtype(spec.dtype):
+            problems.append(f"input {name!r} is {spec.dtype.spec} on the server, {array.dtype} here")
+    unknown = sorted(set(samples.outputs) - {spec.name for spec in model.outputs})
+    problems += [f"the server's model has no output {name!r}" for name in unknown]
+    if model.batched:
+        flat = [name for name, array in samples.outputs.items() if array.ndim == 0]
+        problems += [f"output {name!r} has no batch dimension here" for name in flat]
     if problems:
         raise RepositoryError(
-            f"{origin}: the golden sample is not for model {model.name!r} as served: {'; '.join(problems)}",
-            hint="is this the passport of the model and version that the server runs?",
+            f"model {model.name!r} and the golden sample of {origin} do not fit: {'; '.join(problems)}",
+            hint="the sample may be another model's or version's, or the config.pbtxt that is served "
+            "declares other tensors than the build's",
         )
 
 

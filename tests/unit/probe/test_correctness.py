@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from triton_toolkit.client.types import InferResult
-from triton_toolkit.probe.correctness import answer_problems, loose_differences
+from triton_toolkit.probe.answers import answer_problems, loose_differences
 
 Make = Callable[..., Any]
 ROW = np.array([[1.0, -1.0]], np.float32)
@@ -28,11 +28,11 @@ def test_answer_as_declared_has_no_problem(live_model: Make) -> None:
     [
         (result(), "output 'logits' is missing"),
         (result(logits=ROW, more=ROW), "output 'more' is not declared"),
-        (result(logits=ROW.astype(np.float64)), "has type float64, declared is fp32"),
-        (result(logits=ROW[0]), "has shape [2], declared is [1, 2]"),
-        (result(logits=np.ones((1, 3), np.float32)), "has shape [1, 3], declared is [1, 2]"),
-        (result(logits=np.ones((2, 2), np.float32)), "has shape [2, 2], declared is [1, 2]"),
-        (result(logits=np.zeros((0, 2), np.float32)), "has shape [0, 2], declared is [1, 2]"),
+        (result(logits=ROW.astype(np.float64)), "is declared as fp32, the model answered float64"),
+        (result(logits=ROW[0]), "is declared as [1, 2], the model answered [2]"),
+        (result(logits=np.ones((1, 3), np.float32)), "is declared as [1, 2], the model answered [1, 3]"),
+        (result(logits=np.ones((2, 2), np.float32)), "is declared as [1, 2], the model answered [2, 2]"),
+        (result(logits=np.zeros((0, 2), np.float32)), "is declared as [1, 2], the model answered [0, 2]"),
         (result(logits=ROW * np.float32(np.nan)), "has NaN in 2 of 2 elements"),
         (result(logits=np.full((1, 2), np.inf, np.float32)), "is infinite in 2 of 2"),
         (result(logits=ROW, model="other"), "model 'other' answered for 'bert'"),

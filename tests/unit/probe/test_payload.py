@@ -202,8 +202,8 @@ class TestSamples:
         [
             ({"mask": None}, "input 'mask' is missing"),
             ({"extra": np.zeros((3, 5))}, "the server's model has no input 'extra'"),
-            ({"ids": np.zeros((3, 5), np.int32)}, "input 'ids' is int32, the server's is int64"),
-            ({"ids": np.zeros((3, 5, 1), np.int64)}, "input 'ids' has rank 3, the server's has 2"),
+            ({"ids": np.zeros((3, 5), np.int32)}, "input 'ids' is int64 on the server, int32 here"),
+            ({"ids": np.zeros((3, 5, 1), np.int64)}, "input 'ids' has rank 2 on the server, 3 here"),
         ],
     )
     def test_sample_of_another_model_is_refused(
@@ -213,3 +213,22 @@ class TestSamples:
         samples = Samples({k: v for k, v in inputs.items() if v is not None}, self.sample().outputs)
         with pytest.raises(RepositoryError, match=message):
             check_samples(live_model(), samples, "here")
+
+    @pytest.mark.parametrize(
+        "logits", [np.zeros((3, 2)), np.zeros((3, 2, 1), np.float32)], ids=["type", "rank"]
+    )
+    def test_outputs_that_differ_are_left_to_the_comparison(self, live_model: Make, logits: Any) -> None:
+        check_samples(live_model(), Samples(self.sample().inputs, {"logits": logits}), "here")
+
+    @pytest.mark.parametrize(
+        ("outputs", "message"),
+        [
+            ({"scores": np.zeros((3, 2))}, "has no output 'scores'"),
+            ({"logits": np.float32(1)}, "output 'logits' has no batch dimension here"),
+        ],
+    )
+    def test_outputs_that_cannot_be_the_model_s_are_refused(
+        self, live_model: Make, outputs: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(RepositoryError, match=message):
+            check_samples(live_model(), Samples(self.sample().inputs, outputs), "here")
