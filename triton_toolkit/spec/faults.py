@@ -7,7 +7,8 @@ wrote keys, lists and mappings, in a file, on a line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.errors import SpecError, TritonToolkitError
@@ -60,45 +61,85 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 """pydantic's error type -> what the value must be, in words. Types that ``spec.models`` can raise."""
 
 
+_MAX_SHOWN = 10
+_RANGE_KEYS = ("min", "opt", "max")
+_UNKNOWN = ("extra_forbidden", "union_tag_invalid")
+
+
+class ManyRulesError(ValueError):
+    """Several rules of ours that one value breaks."""
+
+    def __init__(self, errors: Sequence[RuleError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """One fault in the spec's terms; unknown keys sort first, as other faults may follow from them."""
+
+    unknown: bool
+    path: KeyPath
+    message: str
+    hint: str
+
+
 def spec_error(source: Source, exc: ValidationError) -> SpecError:
-    """Return one error that says the first fault in full and how many more there are."""
-    faults = exc.errors(include_url=False)
-    fault = _most_telling(faults)
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    """Return one error that lists the faults, each with its place; the hint is the first one's."""
+    found = exc.errors(include_url=False)
+    faults = [fault for error in found if not _follows(error, found) for fault in _faults(source, error)]
+    main = source.mark(()).file
+
+    def order(fault: _Fault) -> tuple[bool, bool, str, int, int]:
+        mark = source.mark(fault.path)
+        return (not fault.unknown, mark.file != main, mark.file, mark.line, mark.column)
+
+    first, *others = sorted(faults, key=order)
+    lines = [source.error(fault.path, fault.message + _inline(fault, first)).message for fault in others]
+    lines = list(dict.fromkeys(lines))  # pydantic may report a value once for each form that it could have
+    if (more := 1 + len(lines) - _MAX_SHOWN) > 0:
+        lines[-more:] = [f"and {more} more"]
+    return source.error(first.path, "\n".join([first.message, *lines]), first.hint)
+
+
+def _inline(fault: _Fault, first: _Fault) -> str:
+    """Return a later fault's hint as part of its line, where it says more than the line and the hint do."""
+    new = fault.hint and fault.hint != first.hint and "did you mean" not in fault.message
+    return f" ({fault.hint})" if new else ""
+
+
+def _follows(fault: ErrorDetails, faults: Sequence[ErrorDetails]) -> bool:
+    """Say whether a key is missing because it is misspelt: ``sorce`` is unknown, ``source`` missing."""
+    if fault["type"] != "missing":
+        return False
+    *beside, key = fault["loc"]
+    unknown = [
+        str(f["loc"][-1]) for f in faults if f["type"] == "extra_forbidden" and [*f["loc"][:-1]] == beside
+    ]
+    return bool(difflib.get_close_matches(str(key), unknown, n=1))
+
+
+def _faults(source: Source, fault: ErrorDetails) -> Iterator[_Fault]:
     path = _key_path(source.value, fault)
+    unknown = fault["type"] in _UNKNOWN
     match fault["type"]:
         case "extra_forbidden":
-            message, hint = _unknown_key(fault)
+            yield _Fault(unknown, path, *_unknown_key(fault))
         case "missing":
-            path, (message, hint) = path[:-1], (f"key {path[-1]!r} is missing", "")
+            yield _Fault(unknown, path[:-1], f"key {path[-1]!r} is missing", "")
         case "union_tag_invalid":
-            path, (message, hint) = (*path, "kind"), _unknown_kind(fault)
+            yield _Fault(unknown, (*path, "kind"), *_unknown_kind(fault))
         case "value_error":
             error = fault["ctx"]["error"]
-            path = (*path, *getattr(error, "at", ()))
-            message, hint = str(error), getattr(error, "hint", "")
+            for each in error.errors if isinstance(error, ManyRulesError) else [error]:
+                at = (*path, *getattr(each, "at", ()))
+                yield _Fault(unknown, at, str(each), getattr(each, "hint", ""))
         case _:
             message, hint = _plain(fault, source.texts.get(path))
             last = fault["loc"][-1] if fault["loc"] else ""
             if last in _RANGE_KEYS and path[-1:] != (last,):  # of a range that was written as a list
                 message = f"{last} {message}"
-    return source.error(path, message + more, hint)
-
-
-_RANGE_KEYS = ("min", "opt", "max")
-
-
-def _most_telling(faults: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the first fault; but where a key is missing and its neighbour unknown, the unknown one.
-
-    A misspelt key is both: ``sorce`` is unknown and ``source`` is missing.
-    """
-    first = faults[0]
-    if first["type"] != "missing":
-        return first
-    beside = first["loc"][:-1]
-    unknown = (f for f in faults if f["type"] == "extra_forbidden" and f["loc"][:-1] == beside)
-    return next(unknown, first)
+            yield _Fault(unknown, path, message, hint)
 
 
 def _key_path(value: Any, fault: ErrorDetails) -> KeyPath:

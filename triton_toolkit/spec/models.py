@@ -6,6 +6,7 @@ This module is pydantic throughout and is imported only when a command reads a s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictInt, field_validator, model_validator
@@ -24,7 +25,7 @@ from triton_toolkit.spec.entries import (
     Tolerance,
     Variant,
 )
-from triton_toolkit.spec.faults import RuleError
+from triton_toolkit.spec.faults import ManyRulesError, RuleError
 
 _SCHEMES = ("grpc://", "grpcs://", "http://", "https://")
 
@@ -68,28 +69,35 @@ class _Described(_Served):
 
     @model_validator(mode="after")
     def _dims_are_known(self) -> Self:
+        faults = [*self._dim_faults(), *self._batch_faults()]
+        if faults:
+            raise ManyRulesError(faults)
+        return self
+
+    def _dim_faults(self) -> Iterator[RuleError]:
         used = {e for t in self.inputs.values() for e in t.shape if isinstance(e, str)}
         for name in sorted(used - set(self.dims)):
-            raise RuleError(
+            yield RuleError(
                 f"dimension {name!r} is used in inputs but has no range",
                 hint=f"add {name}: [min, opt, max] to dims, such as [1, 8, 32]",
             )
         used |= {e for t in self.outputs.values() for e in t.shape or () if isinstance(e, str)}
         for name in sorted(set(self.dims) - used) if self.inputs else ():
-            raise RuleError("has a range but no input or output uses it", "dims", name)
-        if self.batch_dim is not None:
-            self._check_batch_dim(self.batch_dim)
-        return self
+            yield RuleError("has a range but no input or output uses it", "dims", name)
 
-    def _check_batch_dim(self, batch: str) -> None:
+    def _batch_faults(self) -> Iterator[RuleError]:
+        batch = self.batch_dim
+        if batch is None:
+            return
         if self.inputs and batch not in self.dims:
             known = ", ".join(self.dims) or "none declared"
-            raise RuleError(f"{batch!r} is not one of dims ({known})", "batch_dim")
+            yield RuleError(f"{batch!r} is not one of dims ({known})", "batch_dim")
+            return
         shapes = {("inputs", name): entry.shape for name, entry in self.inputs.items()}
         shapes |= {("outputs", name): e.shape for name, e in self.outputs.items() if e.shape is not None}
         for where, shape in shapes.items():
             if not shape or shape[0] != batch:
-                raise RuleError(
+                yield RuleError(
                     f"its shape must start with {batch!r}, the batch_dim: Triton batches over the first "
                     "dimension of every tensor",
                     *where,

@@ -35,7 +35,7 @@ CASES = {
     ),
     "typo of a required key": (
         "spec: 1\nmodels:\n  m:\n    sorce: a:b\n    inputs: {x: {shape: [3]}}\n",
-        "tt.yaml:4:5: models.m.sorce: unknown key 'sorce'; did you mean 'source'? (and 1 more)",
+        "tt.yaml:4:5: models.m.sorce: unknown key 'sorce'; did you mean 'source'?",
     ),
     "typo in an input": (
         "spec: 1\nmodels: {m: {source: 'a:b', inputs: {x: {shpae: [3]}}}}\n",
@@ -200,6 +200,65 @@ def test_the_message_says_where_and_what(refuse, text, message):
 )
 def test_the_hint_says_what_to_do(refuse, case, hint):
     assert hint in refuse(CASES[case][0]).hint
+
+
+MISSPELT = """\
+spec: 1
+models:
+  a:
+    source: nets:a
+    input: {image: {shape: [batch, 3, H]}}
+    dims: {batch: [1, 8, 32], H: [8, 4, 2]}
+    batch_dim: batch
+  b:
+    kind: onnx
+    source: b.onnx
+    tolerance: {absolut: 1e-3, relative: -1}
+target: {}
+"""
+
+
+def test_all_faults_are_listed_unknown_keys_first_each_with_its_place(refuse):
+    error = refuse(MISSPELT)
+    assert error.message.splitlines() == [
+        "tt.yaml:5:5: models.a.input: unknown key 'input'; did you mean 'inputs'?",
+        "tt.yaml:11:17: models.b.tolerance.absolut: unknown key 'absolut'; did you mean 'absolute'?",
+        "tt.yaml:12:1: target: unknown key 'target'; did you mean 'targets'?",
+        "tt.yaml:6:31: models.a.dims.H: needs min <= opt <= max, got min 8, opt 4, max 2",
+        "tt.yaml:11:32: models.b.tolerance.relative: must be at least 0.0, got -1",
+    ]
+    assert error.hint.startswith("known here: accuracy, batch_dim")
+
+
+def test_a_misspelt_input_is_the_only_fault(refuse):
+    text = M.replace("inputs", "input")
+    assert refuse(text).message == (
+        "tt.yaml:2:29: models.m.input: unknown key 'input'; did you mean 'inputs'?"
+    )
+
+
+def test_all_dimensions_without_a_range_are_listed_with_what_to_do(refuse):
+    message = refuse(M.replace("[n, 3]", "[n, k, j]")).message
+    assert message.splitlines() == [
+        "tt.yaml:2:10: models.m: dimension 'j' is used in inputs but has no range",
+        "tt.yaml:2:10: models.m: dimension 'k' is used in inputs but has no range "
+        "(add k: [min, opt, max] to dims, such as [1, 8, 32])",
+    ]
+
+
+def test_a_missing_key_beside_another_unknown_one_is_a_fault_of_its_own(refuse):
+    assert refuse("spec: 1\nmodels: {m: {kind: onnx, extra: 1}}\n").message.splitlines() == [
+        "tt.yaml:2:26: models.m.extra: unknown key 'extra'",
+        "tt.yaml:2:10: models.m: key 'source' is missing",
+    ]
+
+
+@pytest.mark.parametrize(("count", "lines", "last"), [(10, 10, "models.m.z9: "), (12, 11, "and 2 more")])
+def test_a_long_list_is_cut(refuse, count, lines, last):
+    keys = "".join(f", z{n}: 1" for n in range(count))
+    shown = refuse(f"spec: 1\nmodels: {{m: {{kind: onnx, source: a{keys}}}}}\n").message.splitlines()
+    assert len(shown) == lines
+    assert last in shown[-1]
 
 
 def test_the_hint_lists_no_key_of_another_kind(refuse):
