@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -482,6 +483,67 @@ def test_table_ends_with_the_verdict(server: EmbeddedServer) -> None:
 def test_output_saves_the_report(server: EmbeddedServer, tmp_path: Path) -> None:
     result = probe(server, "steady", "--json", "--output", str(tmp_path / "probe.json"))
     assert json.loads((tmp_path / "probe.json").read_text()) == json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def mortal(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    repository = tmp_path_factory.mktemp("replaced") / "repository"
+    shutil.copytree(server.options.repository / "steady", repository / "steady")
+    with EmbeddedServer(ServeOptions(repository=repository, exit_timeout_s=0)) as mortal:
+        yield mortal
+
+
+class TestReplacedModel:
+    """The model is deployed anew, or taken away, while it is under load."""
+
+    def during_the_load(self, server: EmbeddedServer, act: Callable[[TritonClient], None]) -> Future[None]:
+        """Act once the model has answered so many requests that the load must be on."""
+
+        def wait_and_act() -> None:
+            with TritonClient(server.grpc_url) as client:
+                start = client.statistics("steady").success.count
+                while client.statistics("steady").success.count < start + 100:
+                    time.sleep(0.05)
+                act(client)
+
+        pool = ThreadPoolExecutor(1)
+        done = pool.submit(wait_and_act)
+        pool.shutdown(wait=False)
+        return done
+
+    def test_new_version_keeps_the_latencies_and_drops_the_server_s_figures(
+        self, mortal: EmbeddedServer
+    ) -> None:
+        model = mortal.options.repository / "steady"
+
+        def deploy(client: TritonClient) -> None:
+            (model / "2").mkdir()
+            code = (model / "1" / "model.py").read_text()
+            (model / "2" / "model.py").write_text(code.replace("y = x * 2", "y = x * 3"))
+            client.load("steady")
+
+        done = self.during_the_load(mortal, deploy)
+        found = report(
+            mortal, "steady", "--duration", "5s", "--concurrency", "2,1", "--slo", "error_rate<50%"
+        )
+        done.result()
+        first, second = found["runs"]
+        assert first["samples"] > 100
+        assert first["latency_ms"]["p50"]["value"] >= 5
+        assert first["server_us"]["queue"] is None
+        assert "(version 1, then 2): the server's counters began anew" in " ".join(first["notes"])
+        assert "version 2 answered instead of 1" in " ".join(first["notes"])
+        assert second["server_us"]["compute_infer"] >= 5000
+
+    def test_unloaded_model_counts_failed_requests(self, mortal: EmbeddedServer) -> None:
+        done = self.during_the_load(mortal, lambda client: client.unload("steady"))
+        found = report(mortal, "steady", "--duration", "2s", code=1)
+        done.result()
+        run = found["runs"][0]
+        assert run["samples"] > 50
+        assert sum(run["errors"].values()) > 0
+        assert "no objective on error_rate allows for it" in found["reasons"][0]
+        assert "the server did not have the model when its counters were read" in " ".join(run["notes"])
 
 
 class TestInterruption:

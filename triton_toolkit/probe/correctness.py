@@ -7,6 +7,7 @@ whose rows were mixed up shows there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -100,11 +101,26 @@ class Reference:
         expected: The outputs to compare with: the sample's, else those it had alone; None where the
             model gives the same request different answers.
         golden: Whether ``expected`` is from a sample.
+        version: The version that answered.
     """
 
     alone: list[Answer] = field(default_factory=list)
     expected: list[Arrays | None] = field(default_factory=list)
     golden: bool = False
+    version: str = ""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What was found in answers given under load that were not what their requests gave alone.
+
+    Attributes:
+        wrong: What is wrong, one text an answer that is.
+        others: Version -> answers of versions that took over, which need not answer the same.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
 
 
 class Checker:
@@ -143,7 +159,7 @@ class Checker:
         affordable = max(1, int(_BUDGET_MS / max(min(first.latency_ms, again_ms), 1e-3)))
         chosen = requests.payloads[:affordable]
         replies = [first, *(self._ask(payload) for payload in chosen[1:])]
-        reference = Reference(golden=chosen[0].expected is not None)
+        reference = Reference(golden=chosen[0].expected is not None, version=first.result.model_version)
         for payload, reply in zip(chosen, replies, strict=True):
             self._judge(payload, reply)
             reference.alone.append(reply.answer)
@@ -170,16 +186,19 @@ class Checker:
 
     def check_loaded(
         self, reference: Reference, kept: Sequence[tuple[int, Answer]], wire: Wire, rows: int
-    ) -> list[str]:
-        """Return what is wrong with answers given under load, one text an answer that is wrong."""
-        wrong = []
+    ) -> Loaded:
+        """Look at answers given under load that were not byte for byte what they were alone."""
+        found = Loaded()
         for index, answer in kept:
-            expected = reference.expected[index]
             try:
                 result = wire.decode(answer)
             except RefusedError as exc:
-                wrong.append(exc.message)
+                found.wrong.append(exc.message)
                 continue
+            expected = reference.expected[index]
+            if result.model_version != reference.version and not self._model.version:
+                found.others[result.model_version] += 1
+                expected = None
             problems = answer_problems(self._model, result, rows, exempt=expected or {})
             if expected is not None:
                 compare = self._compare if reference.golden else loose_differences
@@ -187,8 +206,8 @@ class Checker:
                     f"output {d.output!r} {d.problem}" for d in compare(result.outputs, expected) if not d.ok
                 ]
             if problems:
-                wrong.append("; ".join(problems))
-        return wrong
+                found.wrong.append("; ".join(problems))
+        return found
 
     def _ask(self, payload: Payload) -> Reply:
         self._requests += 1

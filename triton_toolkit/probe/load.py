@@ -121,6 +121,12 @@ class Step(Generic[T]):
         """Return how many requests were answered, warm-up included."""
         return sum(int((_arrays(record)[2] == 0).sum()) for record in self.records)
 
+    def answered_since_open(self) -> int:
+        """Return how many good answers came since the window opened."""
+        return sum(
+            int(((end >= self.open_ns) & (kinds == 0)).sum()) for _, end, kinds in map(_arrays, self.records)
+        )
+
     def sent(self) -> int:
         """Return how many requests were sent since shortly before the window opened."""
         return sum(int((_arrays(record)[1] >= self.open_ns).sum()) for record in self.records)

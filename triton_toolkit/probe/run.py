@@ -114,7 +114,7 @@ def run_probe(
         version = options.version or max(model.versions, key=lambda text: int(text or 0), default="")
         golden = find_golden(version)
         plan = _plan(model, golden, options)
-        counters = _counters(client, model, version, progress)
+        counters = _counters(client, model, progress)
         destination = Destination(
             url=options.url,
             headers=options.headers,
@@ -214,9 +214,9 @@ def _plan(model: LiveModel, golden: Golden, options: ProbeOptions) -> _Plan:
     return _Plan(requests=requests, batch_size=rows, source=source)
 
 
-def _counters(client: TritonClient, model: LiveModel, version: str, progress: Progress) -> Counters | None:
+def _counters(client: TritonClient, model: LiveModel, progress: Progress) -> Counters | None:
     """Return the reader of the server's counters, None (with a note) where it does not give them."""
-    counters = Counters(client, model, version)
+    counters = Counters(client, model)
     try:
         counters.read()
     except (RefusedError, ServerError) as exc:

@@ -80,14 +80,13 @@ class Counters:
 
     Args:
         client: The server.
-        model: The model.
-        version: The version that answers.
+        model: The model. Where it names no version, the highest that is loaded is read.
     """
 
-    def __init__(self, client: TritonClient, model: LiveModel, version: str) -> None:
+    def __init__(self, client: TritonClient, model: LiveModel) -> None:
         self._client = client
         self._name = model.name
-        self._version = version
+        self._version = model.version
         self._steps = step_models(client, model.config)
 
     def read(self) -> Statistics:
@@ -117,11 +116,7 @@ def step_models(client: TritonClient, config: ModelConfig) -> list[str]:
 
 
 def split(name: str, before: Statistics, after: Statistics) -> Split:
-    """Return what happened to model ``name`` between two readings.
-
-    A reading that is lower than the one before means that the model was reloaded in between; the
-    later reading then counts alone.
-    """
+    """Return what happened to model ``name`` between two readings, neither of which is after a reload."""
     steps = {
         step: _difference(before[step], after[step]) for step in after if step != name and step in before
     }
@@ -139,35 +134,43 @@ def split(name: str, before: Statistics, after: Statistics) -> Split:
     )
 
 
-def was_reloaded(name: str, before: Statistics, after: Statistics) -> bool:
-    """Say whether a model's counters started anew between two readings."""
-    return after[name].success.count < before[name].success.count
+def started_anew(before: Statistics, after: Statistics, answered: int) -> str:
+    """Say which model's counters cannot be subtracted, as they began at 0 between two readings; or "".
+
+    They do when a model is reloaded or another version takes over. A new count may have passed the old
+    one since, but then it shows fewer answers than this client alone had.
+
+    Args:
+        before: A reading; the probed model first.
+        after: A later one.
+        answered: Good answers that this client had of the probed model in between.
+    """
+    for name, earlier in before.items():
+        later = after.get(name)
+        if later is None or later.version != earlier.version or later.success.count < earlier.success.count:
+            return name
+    name = next(iter(before))
+    return name if after[name].success.count - before[name].success.count < answered else ""
 
 
 def _difference(before: ModelStatistics, after: ModelStatistics) -> Split:
-    def delta(part: str) -> DurationStatistics:
-        later: DurationStatistics = getattr(after, part)
-        earlier: DurationStatistics = getattr(before, part)
-        return later - earlier if later.count >= earlier.count else later
-
-    success = delta("success")
+    success = after.success - before.success
     return Split(
         requests=success.count,
-        failed=delta("fail").count,
+        failed=(after.fail - before.fail).count,
         request_us=_mean(success),
-        us={part: _mean(delta(part)) for part in PARTS},
+        us={part: _mean(getattr(after, part) - getattr(before, part)) for part in PARTS},
         batch_sizes=_executions(before.batch_stats, after.batch_stats),
-        cache_hits=delta("cache_hit").count,
+        cache_hits=(after.cache_hit - before.cache_hit).count,
     )
 
 
 def _executions(before: Sequence[BatchStatistics], after: Sequence[BatchStatistics]) -> dict[int, int]:
     earlier = {item.batch_size: item.compute_infer.count for item in before}
-    counts = {}
-    for item in sorted(after, key=lambda entry: entry.batch_size):
-        count = item.compute_infer.count
-        known = earlier.get(item.batch_size, 0)
-        counts[item.batch_size] = count - known if count >= known else count
+    counts = {
+        item.batch_size: item.compute_infer.count - earlier.get(item.batch_size, 0)
+        for item in sorted(after, key=lambda entry: entry.batch_size)
+    }
     return {size: count for size, count in counts.items() if count}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from triton_toolkit.probe.correctness import Checker, Reference
+from triton_toolkit.probe.correctness import Checker, Loaded, Reference
 from triton_toolkit.probe.load import Step
 from triton_toolkit.probe.model import LiveModel
 from triton_toolkit.probe.report import Histogram, Run
-from triton_toolkit.probe.server_split import Split, Statistics, split, was_reloaded, why_not_larger
+from triton_toolkit.probe.server_split import Split, Statistics, split, started_anew, why_not_larger
 from triton_toolkit.probe.stats import Estimate, Sample, requests_needed
 from triton_toolkit.probe.wire import Wire
 
@@ -46,7 +46,7 @@ def summarise(
     rate, rows = step.requests_per_s(), context.batch_size
     figures = _split(step, context)
     kept = step.kept()
-    wrong = checker.check_loaded(reference, kept, wire, rows)
+    loaded = checker.check_loaded(reference, kept, wire, rows)
     return Run(
         concurrency=step.concurrency,
         batch_size=rows,
@@ -74,10 +74,10 @@ def summarise(
             "identical": step.answered() - step.differing(),
             "differing": step.differing(),
             "checked": len(kept),
-            "wrong": len(wrong),
+            "wrong": len(loaded.wrong),
         },
-        wrong=tuple(wrong[:3]),
-        notes=tuple(_notes(step, context, sample, latency, figures)),
+        wrong=tuple(loaded.wrong[:3]),
+        notes=(*_notes(step, sample, latency, figures), *_version_notes(loaded, reference)),
     )
 
 
@@ -107,14 +107,34 @@ def _percentiles(sample: Sample, wanted: dict[str, float]) -> dict[str, Estimate
 
 
 def _split(step: Step[Statistics | None], context: Context) -> Split | None:
-    if step.before is None or step.after is None:
+    if step.before is None or step.after is None or _no_difference(step):
         return None
     return split(context.model.name, step.before, step.after)
 
 
+def _no_difference(step: Step[Statistics | None]) -> str:
+    """Say why the server's counters over a step are not its own; "" where they are, or there are none."""
+    if step.before is None or step.after is None:
+        return ""
+    if not step.before or not step.after:
+        return "the server did not have the model when its counters were read, so they are left out"
+    # An answer may come shortly before the server counts it.
+    reloaded = started_anew(step.before, step.after, step.answered_since_open() - step.concurrency)
+    if not reloaded:
+        return ""
+    both = step.before.keys() & step.after.keys() & {reloaded}
+    versions = dict.fromkeys(
+        statistics[name].version for statistics in (step.before, step.after) for name in both
+    )
+    how = f" (version {', then '.join(versions)})" if len(versions) > 1 else ""
+    return (
+        f"model {reloaded!r} was reloaded during the step{how}: the server's counters began anew, "
+        "so they are left out"
+    )
+
+
 def _notes(
     step: Step[Statistics | None],
-    context: Context,
     sample: Sample,
     latency: dict[str, Estimate],
     figures: Split | None,
@@ -124,10 +144,21 @@ def _notes(
         notes.append(
             f"the server could not be reached any more: the step ended after {step.measured_s:.1f} s"
         )
+    broken = _no_difference(step)
+    if broken:
+        notes.append(broken)
     notes += _sample_notes(sample, latency)
     if figures is not None and len(sample):
-        notes += _server_notes(step, context, sample, figures)
+        notes += _server_notes(step, sample, figures)
     return notes
+
+
+def _version_notes(loaded: Loaded, reference: Reference) -> list[str]:
+    return [
+        f"version {version} answered instead of {reference.version}: its answers were held against what it "
+        "declares, not against the other's"
+        for version in loaded.others
+    ]
 
 
 def _sample_notes(sample: Sample, latency: dict[str, Estimate]) -> list[str]:
@@ -151,12 +182,8 @@ def _sample_notes(sample: Sample, latency: dict[str, Estimate]) -> list[str]:
     return notes
 
 
-def _server_notes(
-    step: Step[Statistics | None], context: Context, sample: Sample, figures: Split
-) -> list[str]:
+def _server_notes(step: Step[Statistics | None], sample: Sample, figures: Split) -> list[str]:
     notes = []
-    if step.before and step.after and was_reloaded(context.model.name, step.before, step.after):
-        return ["the model was reloaded during the run: the server's counters started anew"]
     others = figures.requests - step.sent()
     if others > 2 * step.concurrency + 0.02 * step.sent():
         notes.append(f"about {others} requests of other clients reached the model during the run")

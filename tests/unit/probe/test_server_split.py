@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from triton_toolkit.client.types import DurationStatistics
-from triton_toolkit.probe.server_split import split, was_reloaded, why_not_larger
+from triton_toolkit.probe.server_split import split, started_anew, why_not_larger
 
 Make = Callable[..., Any]
 
@@ -39,12 +39,6 @@ class TestSplit:
         after = {"bert": statistics(10, cache_hit=DurationStatistics(count=4, ns=40))}
         assert split("bert", {"bert": statistics(5)}, after).cache_hits == 4
 
-    def test_counters_that_started_anew_count_alone(self, statistics: Make) -> None:
-        before, after = {"bert": statistics(900)}, {"bert": statistics(7, us=50.0)}
-        assert was_reloaded("bert", before, after)
-        assert split("bert", before, after).requests == 7
-        assert split("bert", before, after).us["queue"] == 50.0
-
     def test_ensemble_has_its_steps_and_their_sum(self, statistics: Make) -> None:
         zero = statistics(0)
         before = {"pipeline": zero, "tokens": zero, "bert": zero}
@@ -56,6 +50,27 @@ class TestSplit:
         found = split("pipeline", before, after)
         assert list(found.steps) == ["tokens", "bert"]
         assert found.us["queue"] == pytest.approx(30 + 2 * 100)  # bert ran twice a request
+
+
+class TestStartedAnew:
+    def test_counters_that_only_grew_did_not(self, statistics: Make) -> None:
+        assert started_anew({"bert": statistics(100)}, {"bert": statistics(150)}, 50) == ""
+
+    @pytest.mark.parametrize(
+        "later",
+        [
+            {"requests": 7},  # below the earlier count
+            {"requests": 140},  # has passed it, but this client alone had 50 answers
+            {"requests": 900, "version": "2"},
+        ],
+    )
+    def test_of_a_reloaded_model_did(self, statistics: Make, later: dict[str, Any]) -> None:
+        assert started_anew({"bert": statistics(100)}, {"bert": statistics(**later)}, 50) == "bert"
+
+    def test_step_of_an_ensemble_is_named(self, statistics: Make) -> None:
+        before = {"pipeline": statistics(100), "tokens": statistics(100)}
+        assert started_anew(before, {"pipeline": statistics(150)}, 50) == "tokens"
+        assert started_anew(before, {**before, "tokens": statistics(5)}, 0) == "tokens"
 
 
 class TestWhyNotLarger:
