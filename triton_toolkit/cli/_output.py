@@ -28,6 +28,11 @@ class Console:
     def __init__(self, json_mode: bool) -> None:
         self.json_mode = json_mode
 
+    @property
+    def width(self) -> int:
+        """Characters a line holds."""
+        return self._out().width
+
     def json(self, value: Any) -> None:
         """Print one JSON document on stdout."""
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from triton_toolkit.core.units import format_bytes
@@ -14,7 +16,25 @@ if TYPE_CHECKING:
     from triton_toolkit.probe.stats import Estimate
 
 _BARS = "▁▂▃▄▅▆▇█"
-_SIZES_SHOWN = 4
+_SIZES_SHOWN = (4, 2, 1)
+"""How many batch sizes are told, where a line is long, shorter and very short."""
+_NICE, _USEFUL, _ESSENTIAL = range(3)
+_PARTS = {"queue": _ESSENTIAL, "input": _USEFUL, "infer": _ESSENTIAL, "output": _USEFUL}
+_SHORT = {
+    "in flight:>": "n:>",
+    "p99 (95 % interval):>": "p99 (95 %):>",
+    "errors:>": "err:>",
+    "batches formed": "batches",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table, and how much it is needed where not all fit."""
+
+    header: str
+    cells: list[str]
+    needed: int = _ESSENTIAL
 
 
 def show_report(console: Console, report: ProbeReport) -> None:
@@ -63,40 +83,71 @@ def _answers(correctness: Correctness) -> str:
 def _show_latency(console: Console, report: ProbeReport) -> None:
     names = list(dict.fromkeys(name for run in report.runs for name in run.latency_ms))
     extra = [name for name in names if name not in ("p50", "p90", "p95", "p99")]
-    columns = ["in flight:>", "inf/s:>", "p50:>", "p90:>", "p95:>", "p99 (95 % interval):>"]
-    columns += [f"{name}:>" for name in extra] + ["errors:>", _axis(report)]
-    rows = []
-    for run in report.runs:
-        row = [str(run.concurrency), _number(run.throughput.value)]
-        row += [_value(run.latency_ms.get(name)) for name in ("p50", "p90", "p95")]
-        row.append(_with_interval(run.latency_ms.get("p99")))
-        row += [_value(run.latency_ms.get(name)) for name in extra]
-        rows.append([*row, str(run.failed or "-"), _bars(run.histogram)])
+    columns = [
+        _Column("in flight:>", [str(run.concurrency) for run in report.runs]),
+        _Column("inf/s:>", [_number(run.throughput.value) for run in report.runs]),
+        _percentile(report, "p50"),
+        _percentile(report, "p90", needed=_USEFUL),
+        _percentile(report, "p95", needed=_USEFUL),
+        _Column("p99 (95 % interval):>", [_with_interval(run.latency_ms.get("p99")) for run in report.runs]),
+        *(_percentile(report, name) for name in extra),
+        _Column("errors:>", [str(run.failed or "-") for run in report.runs]),
+        _Column(_axis(report), [_bars(run.histogram) for run in report.runs], needed=_NICE),
+    ]
+    shown = _fitting(columns, console.width)
+    rows = list(zip(*(column.cells for column in shown), strict=True))
     lengths = " and ".join(dict.fromkeys(f"{run.duration_s:g} s" for run in report.runs))
     warmup_s = report.runs[0].warmup_s
     title = f"Latency in ms at the client, {lengths} a step after {warmup_s:g} s warm-up"
-    console.table(columns, rows, title=title)
+    console.table([column.header for column in shown], rows, title=title)
+
+
+def _percentile(report: ProbeReport, name: str, needed: int = _ESSENTIAL) -> _Column:
+    return _Column(f"{name}:>", [_value(run.latency_ms.get(name)) for run in report.runs], needed)
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Return the columns that a line holds: the less needed go first, then headers get short."""
+    shown = list(columns)
+    for keep in (_USEFUL, _ESSENTIAL):
+        if _table_width(shown) > width:
+            shown = [column for column in shown if column.needed >= keep]
+    if _table_width(shown) > width:
+        shown = [replace(column, header=_SHORT.get(column.header, column.header)) for column in shown]
+    return shown
+
+
+def _table_width(columns: Sequence[_Column]) -> int:
+    gaps = 3 * (len(columns) - 1) + 2  # as rich draws a table without edges
+    return sum(max(map(len, (column.header.removesuffix(":>"), *column.cells))) for column in columns) + gaps
 
 
 def _show_server(console: Console, report: ProbeReport) -> None:
-    rows = []
+    splits: list[tuple[str, str, Split]] = []
     for run in report.runs:
-        if run.split is None:
-            continue
-        rows.append([str(run.concurrency), "", *_split_row(run.split)])
-        rows += [["", name, *_split_row(step)] for name, step in run.split.steps.items()]
-    if not rows:
+        if run.split is not None:
+            splits.append((str(run.concurrency), "", run.split))
+            splits += [("", name, step) for name, step in run.split.steps.items()]
+    if not splits:
         return
-    columns = ["in flight:>", "step", "queue:>", "input:>", "infer:>", "output:>", "batches formed"]
-    if not any(row[1] for row in rows):
-        columns.remove("step")
-        rows = [[row[0], *row[2:]] for row in rows]
-    console.table(columns, rows, title="In the server, mean in us a request; batch size x executions")
+    columns = [_Column("in flight:>", [flight for flight, _, _ in splits])]
+    if any(step for _, step, _ in splits):
+        columns.append(_Column("step", [step for _, step, _ in splits]))
+    means = [list(split.us.values()) for _, _, split in splits]
+    for index, (name, needed) in enumerate(_PARTS.items()):
+        columns.append(_Column(f"{name}:>", [_rounded(row[index]) for row in means], needed))
+    for sizes in _SIZES_SHOWN:
+        formed = _Column("batches formed", [_sizes(split.batch_sizes, sizes) for _, _, split in splits])
+        if _table_width([*columns, formed]) <= console.width:
+            break
+    shown = _fitting([*columns, formed], console.width)
+    rows = list(zip(*(column.cells for column in shown), strict=True))
+    headers = [column.header for column in shown]
+    console.table(headers, rows, title="In the server, mean in us a request; batch size x executions")
 
 
-def _split_row(split: Split) -> list[str]:
-    parts = ["-" if mean is None else f"{mean:.0f}" for mean in split.us.values()]
-    return [*parts, _sizes(split.batch_sizes)]
+def _rounded(mean_us: float | None) -> str:
+    return "-" if mean_us is None else f"{mean_us:.0f}"
 
 
 def _show_notes(console: Console, report: ProbeReport) -> None:
@@ -151,9 +202,9 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _sizes(sizes: dict[int, int]) -> str:
+def _sizes(sizes: dict[int, int], shown: int) -> str:
     """The commonest batch sizes, in order of size."""
-    common = sorted(sorted(sizes, key=lambda size: -sizes[size])[:_SIZES_SHOWN])
+    common = sorted(sorted(sizes, key=lambda size: -sizes[size])[:shown])
     text = "  ".join(f"{size}x{sizes[size]}" for size in common)
     return text + (f"  +{len(sizes) - len(common)} sizes" if len(sizes) > len(common) else "")
 
