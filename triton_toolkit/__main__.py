@@ -1,6 +1,17 @@
-"""Run the command line as ``python -m triton_toolkit``."""
+"""The program ``tt``, also ``python -m triton_toolkit``."""
 
-from triton_toolkit.cli import main
+from __future__ import annotations
+
+from triton_toolkit._interrupts import leave_on_interrupt
+
+
+def main() -> None:
+    """Run ``tt``; the entry point of the installed command."""
+    leave_on_interrupt()  # before click and the commands are imported
+    from triton_toolkit import cli
+
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

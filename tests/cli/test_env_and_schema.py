@@ -59,7 +59,8 @@ def test_env_check_starts_the_server():
     assert "yes, 2.51.0 (started and stopped)" in result.stdout
 
 
-def test_schema_prints_the_json_schema():
-    result = CliRunner().invoke(cli, ["schema"])
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["plain", "json"])
+def test_schema_prints_the_json_schema(options):
+    result = CliRunner().invoke(cli, ["schema", *options])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == json_schema()

@@ -83,6 +83,56 @@ def test_with_json_an_error_is_json_too(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["error"] == "SpecError"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("deploy --json", "Missing option '--to'."),
+        ("deploy --to x --json --nonsense", "No such option"),
+        ("nonsense --json", "No such command 'nonsense'."),
+        ("--nonsense build --json", "No such option"),
+    ],
+)
+def test_with_json_wrong_usage_is_json_too(words: str, message: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    error = json.loads(result.stdout)
+    assert result.exit_code == 2
+    assert error["error"] == "UsageError"
+    assert error["message"].startswith(message)
+    assert error["hint"] == ""
+    assert f"Error: {message}" in result.stderr
+
+
+@pytest.mark.parametrize("words", ["deploy", "build --nonsense", "build --nonsense -- --json"])
+def test_without_json_wrong_usage_leaves_stdout_empty(words: str) -> None:
+    result = CliRunner().invoke(cli, words.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage: " in result.stderr
+
+
+@pytest.mark.parametrize("kind", [ImportError, SystemError, RuntimeError])
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_an_import_that_was_interrupted_is_an_interrupt(kind: type[Exception], link: str) -> None:
+    behind, error = ImportError("numpy"), kind("initialization failed")
+    setattr(behind, link, KeyboardInterrupt())
+    setattr(error, link, behind)
+    result = CliRunner().invoke(failing(error), ["fail"])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+def test_a_bug_while_an_interrupt_is_handled_keeps_its_traceback() -> None:
+    error = ZeroDivisionError("in the clean-up")
+    error.__context__ = KeyboardInterrupt()
+    result = CliRunner().invoke(failing(error), ["fail"])
+    assert result.exit_code == 130
+    assert "ZeroDivisionError: in the clean-up" in result.stderr
+
+
+def test_errors_that_lead_to_each_other_are_walked_once() -> None:
+    first, second = ImportError("a"), ImportError("b")
+    first.__context__, second.__context__ = second, first
+    assert CliRunner().invoke(failing(first), ["fail"]).exit_code == 70
+
+
 BAD = {
     "syntax": ("spec: 1\nmodels: [", "YAML syntax error"),
     "unknown key": ("spec: 1\nmodels: {m: {kind: onnx, sorce: a.onnx}}", "'sorce'; did you mean 'source'?"),

@@ -65,7 +65,7 @@ def test_its_metadata_names_licence_command_and_python(wheel):
     information = f"triton_toolkit-{__version__}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
         found = email.message_from_bytes(archive.read(f"{information}/METADATA"))
-        assert "tt = triton_toolkit.cli:main" in archive.read(f"{information}/entry_points.txt").decode()
+        assert "tt = triton_toolkit.__main__:main" in archive.read(f"{information}/entry_points.txt").decode()
         assert "Apache License" in archive.read(f"{information}/licenses/LICENSE").decode()
     assert found["Version"] == __version__
     assert found["License-Expression"] == "Apache-2.0"

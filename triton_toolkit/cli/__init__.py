@@ -9,22 +9,28 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
 import sys
 import traceback
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
 from triton_toolkit import __version__
-from triton_toolkit.errors import EXIT_BUG, EXIT_INTERRUPTED, TritonToolkitError
+from triton_toolkit._interrupts import came_from_interrupt, leave_on_interrupt, raise_on_interrupt
+from triton_toolkit.errors import EXIT_BUG, EXIT_INTERRUPTED, TritonToolkitError, UsageError
 
 COMMANDS = ("init", "schema", "build", "serve", "deploy", "status", "probe", "env")
 """Commands in the order of use; each is ``command`` in the module of its name."""
 
 JSON_MODE = "triton_toolkit.json"
 """Key of ``Context.meta`` that ``--json`` sets, so that errors are JSON as well."""
+
+_AS_JSON = "triton_toolkit.as_json"
+"""Key of ``Context.meta``: whether ``--json`` is among the arguments, for errors before it is parsed."""
+
+_OF_INTERRUPTED_IMPORTS = (ImportError, SystemError, RuntimeError)
+"""What an interrupted import may end in; Python makes RuntimeError of what __set_name__ raises."""
 
 
 class ToolkitGroup(click.Group):
@@ -41,25 +47,58 @@ class ToolkitGroup(click.Group):
         command = importlib.import_module(f"triton_toolkit.cli.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the options before the command; remember whether ``--json`` is among the rest."""
+        as_json = _asks_for_json(args)
+        try:
+            ctx = super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as exc:
+            _report_usage(exc, as_json)
+            raise
+        ctx.meta[_AS_JSON] = as_json
+        return ctx
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; known errors become one message and their exit code, bugs exit 70."""
         try:
-            return super().invoke(ctx)
+            with raise_on_interrupt():
+                return super().invoke(ctx)
         except TritonToolkitError as exc:
             _report(ctx, exc)
             ctx.exit(exc.exit_code)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(EXIT_INTERRUPTED)
+        except click.UsageError as exc:
+            _report_usage(exc, ctx.meta[_AS_JSON])
+            raise
         except BrokenPipeError:  # `tt … | head`: the reader has gone, which is no fault
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception:  # noqa: BLE001 - the process edge: a bug keeps its traceback, with a code of its own
-            traceback.print_exc()
+        except Exception as exc:  # noqa: BLE001 - the process edge: a bug keeps its traceback
+            interrupted = came_from_interrupt(exc)
+            if not (interrupted and isinstance(exc, _OF_INTERRUPTED_IMPORTS)):
+                traceback.print_exc()
+            if interrupted:
+                click.echo("Interrupted.", err=True)
+                ctx.exit(EXIT_INTERRUPTED)
             click.echo("This is a bug in tt; please report it with the lines above.", err=True)
             ctx.exit(EXIT_BUG)
+
+
+def _asks_for_json(args: Sequence[str]) -> bool:
+    options = args[: args.index("--")] if "--" in args else args
+    return "--json" in options
+
+
+def _report_usage(exc: click.UsageError, as_json: bool) -> None:
+    """Print click's error as JSON as well where asked for; click prints it for people, and exits 2."""
+    if as_json:
+        click.echo(json.dumps(UsageError(exc.format_message()).as_dict(), indent=2))
 
 
 def _report(ctx: click.Context, exc: TritonToolkitError) -> None:
@@ -82,13 +121,8 @@ def cli() -> None:
     """Take a PyTorch model to a proven NVIDIA Triton deployment."""
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    """Treat SIGTERM like ctrl-C, so that a cancelled CI job rolls back too."""
-    raise KeyboardInterrupt
-
-
 def main() -> NoReturn:
-    """Run ``tt``; the entry point of the installed command."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Run ``tt``; ``__main__`` calls this."""
+    leave_on_interrupt()
     cli.main(prog_name="tt")
     sys.exit(0)  # click exits itself; this line tells the type checker so

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from triton_toolkit.cli._options import json_option
+
 
 @click.command(
     epilog="""\b
@@ -13,8 +15,9 @@ Examples:
   # yaml-language-server: $schema=tt.schema.json
 """
 )
-def command() -> None:
-    """Print the JSON Schema of tt.yaml (draft 2020-12)."""
+@json_option
+def command(json_mode: bool) -> None:
+    """Print the JSON Schema of tt.yaml (draft 2020-12); it is JSON with --json or without."""
     from triton_toolkit.cli._output import Console
     from triton_toolkit.spec.schema import json_schema
 
