@@ -102,7 +102,8 @@ def _show(console: Console, report: DeployReport) -> None:
         console.line(f"would call: {call}")
     for note in report.notes:
         console.line(f"note: {note}")
-    where = f"{report.target}: {report.store}, {report.url} (Triton {report.server_version})"
+    state = {True: ", ready", False: ", not ready", None: ""}[report.ready]
+    where = f"{report.target}: {report.store}, {report.url} (Triton {report.server_version}{state})"
     if planned:
         console.line(f"nothing written to {where}")
     else:

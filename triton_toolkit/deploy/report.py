@@ -78,6 +78,7 @@ class DeployReport:
 
     ``verdict`` is deployed, already deployed, or planned; ``calls`` lists the control calls in
     order; ``notes`` what somebody should know (a check that could not be made, a lock taken over).
+    ``ready`` is the server's readiness after the deployment, None where nothing was deployed.
     """
 
     target: str
@@ -89,6 +90,7 @@ class DeployReport:
     steps: tuple[StepRecord, ...] = ()
     calls: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    ready: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -98,6 +100,7 @@ class DeployReport:
             "url": self.url,
             "server_version": self.server_version,
             "verdict": self.verdict,
+            "ready": self.ready,
             "models": [model.as_dict() for model in self.models],
             "steps": [step.as_dict() for step in self.steps],
             "calls": list(self.calls),

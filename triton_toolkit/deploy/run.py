@@ -14,6 +14,7 @@ from triton_toolkit._progress import Progress
 from triton_toolkit.client.triton import CONTROL_TIMEOUT_S, TritonClient
 from triton_toolkit.client.types import ServerInfo
 from triton_toolkit.core.compare import Difference
+from triton_toolkit.deploy.drift import served_versions
 from triton_toolkit.deploy.history import log_entry
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.deploy.plan import DeployPlan, make_plan
@@ -28,6 +29,7 @@ from triton_toolkit.deploy.recovery import recover
 from triton_toolkit.deploy.rehearsal import Rehearse, rehearsable
 from triton_toolkit.deploy.report import DeployReport, ModelResult
 from triton_toolkit.deploy.sequence import publish_steps, trial_steps
+from triton_toolkit.deploy.settle import wait_until_settled
 from triton_toolkit.deploy.source import BuiltModel, read_with_steps
 from triton_toolkit.deploy.steps import LOAD, Host
 from triton_toolkit.deploy.store import Store
@@ -50,6 +52,7 @@ class DeployOptions:
         call_timeout_s: Deadline of a call that should be answered at once.
         load_timeout_s: Deadline of a load or an unload.
         lock_wait_s: How long to wait for another deployment to the same store.
+        settle_s: How long to wait, once all is done, until the old version has left.
     """
 
     names: tuple[str, ...] = ()
@@ -58,6 +61,7 @@ class DeployOptions:
     call_timeout_s: float = 10.0
     load_timeout_s: float = CONTROL_TIMEOUT_S
     lock_wait_s: float = 10.0
+    settle_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,7 @@ class _Deployment:
     options: DeployOptions
     host: Host
     info: ServerInfo
+    was_ready: bool
     models: Sequence[BuiltModel]
     progress: Progress
 
@@ -118,6 +123,7 @@ def run_deploy(
             options=options,
             host=Host(store=place, client=client, load_timeout_s=options.load_timeout_s),
             info=check_server(client),
+            was_ready=client.is_ready(),
             models=models,
             progress=progress,
         )
@@ -175,10 +181,12 @@ def _deploy(deployment: _Deployment, notes: list[str]) -> DeployReport:
         entry["verdict"] = "deployed" if plan.changed else "already deployed"
     notes += [f"{model.name}: has no golden sample; its outputs were not checked"
               for model in plan.models if model.built.samples is None]  # fmt: skip
+    ready = _settle(deployment, plan, notes)
     results = _finish(deployment, plan, found, notes)
     for note in notes:
         progress.note(deployment.target_name, note)
-    return _report(deployment, entry["verdict"], results, notes, plan=plan, transaction=transaction)
+    report = _report(deployment, entry["verdict"], results, notes, plan=plan, transaction=transaction)
+    return dataclasses.replace(report, ready=ready)
 
 
 def _rehearse(deployment: _Deployment, plan: DeployPlan, notes: list[str]) -> Rehearse | None:
@@ -243,6 +251,21 @@ def _aftermath(plan: DeployPlan, transaction: Transaction) -> str:
         for model in plan.changed
     ]
     return f"Rolled back; served as before: {', '.join(served)}"
+
+
+def _settle(deployment: _Deployment, plan: DeployPlan, notes: list[str]) -> bool:
+    """Wait for the old versions to leave; return whether the server is ready. Takes nothing back."""
+    host = deployment.host
+    wanted = {m.name: served_versions(m.built.config, host.store.versions(m.name)) for m in plan.models}
+    deployment.progress.step(deployment.target_name, "waiting until the server is ready")
+    try:
+        ready, found = wait_until_settled(
+            host.client, wanted, was_ready=deployment.was_ready, wait_s=deployment.options.settle_s
+        )
+    except TritonToolkitError as exc:
+        ready, found = False, [f"deployed, but whether the server is ready is not known: {exc}"]
+    notes += found
+    return ready
 
 
 def _finish(

@@ -199,6 +199,11 @@ class Workshop:
         wanted = DeployOptions(**({"names": names, "rehearsal": False, "lock_wait_s": 0.0} | options))
         return run_deploy(self.project(), "local", wanted, progress or Silent(), store=store)
 
+    @staticmethod
+    def notes(report: DeployReport) -> tuple[str, ...]:
+        """The notes, without that on the shared server, which any failed load keeps from being ready."""
+        return tuple(note for note in report.notes if not note.startswith("the server is not ready"))
+
     def client(self) -> TritonClient:
         return TritonClient(self.working_url)
 

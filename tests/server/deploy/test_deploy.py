@@ -7,6 +7,8 @@ import json
 import pytest
 
 from triton_toolkit.deploy.report import Action
+from triton_toolkit.errors import RefusedError
+from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
 pytestmark = pytest.mark.server
 
@@ -139,7 +141,7 @@ def test_new_step_is_verified_through_the_ensemble_that_calls_it(workshop):
     workshop.build("step", 2, marker=11, more="version_policy { latest { num_versions: 1 } }\n")
     report = workshop.deploy("step")
     assert report.steps[-1].subject == workshop.name("pipe")
-    assert report.notes == ()
+    assert workshop.notes(report) == ()
 
 
 def test_ensemble_that_answers_otherwise_through_a_new_step_is_noted(workshop):
@@ -148,7 +150,7 @@ def test_ensemble_that_answers_otherwise_through_a_new_step_is_noted(workshop):
     workshop.deploy("pipe")
     workshop.build("step", 2, marker=22)
     report = workshop.deploy("step")
-    assert report.notes == (
+    assert workshop.notes(report) == (
         f"{workshop.name('pipe')}: answers its golden sample otherwise than when it was built; "
         "build and deploy it too",
     )
@@ -181,3 +183,66 @@ def test_model_without_a_golden_sample_is_deployed_with_a_note(workshop):
     report = workshop.deploy("m")
     assert report.models[0].golden == ()
     assert any("no golden sample" in note for note in report.notes)
+
+
+_SLOW_TO_LEAVE = """\
+import time
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        xs = [pb.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        marker = np.array([[11]], np.int64)
+        return [pb.InferenceResponse([pb.Tensor("y", x * 2), pb.Tensor("marker", marker)]) for x in xs]
+
+    def finalize(self):
+        time.sleep(0.5)
+"""
+
+
+@pytest.fixture
+def own_server(workshop, tmp_path):
+    """A workshop with a server of its own: a load that failed keeps the shared one from being ready."""
+    store = tmp_path / "own"
+    store.mkdir()
+    with EmbeddedServer(ServeOptions(repository=store, load=())) as server:
+        yield type(workshop)(tmp_path, store, server.grpc_url, "own")
+
+
+def test_deployment_ends_when_the_old_version_has_left_and_the_server_is_ready(own_server):
+    own_server.build_python("m", 1, marker=11, source=_SLOW_TO_LEAVE)
+    own_server.deploy("m")
+    own_server.build_python("m", 2, marker=22)
+    report = own_server.deploy("m")
+    assert (report.ready, report.notes) == (True, ())
+    with own_server.client() as client:
+        assert client.is_ready()
+        states = {
+            state.version: state.state for state in client.index() if state.name == own_server.name("m")
+        }
+    assert states == {"1": "UNAVAILABLE", "2": "READY"}
+
+
+def test_old_version_that_takes_too_long_to_leave_is_noted(workshop):
+    workshop.build_python("m", 1, marker=11, source=_SLOW_TO_LEAVE)
+    workshop.deploy("m")
+    workshop.build("m", 2, marker=22)
+    report = workshop.deploy("m", settle_s=0.0)
+    assert report.ready is False
+    assert report.notes[0] == f"{workshop.name('m')}: version 1 is still UNLOADING"
+    assert workshop.marker("m") == 22
+
+
+def test_server_that_is_not_ready_for_another_models_sake_is_not_waited_for(own_server):
+    folder = own_server.store / "broken"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.onnx").write_bytes(b"none")
+    (folder / "config.pbtxt").write_text('backend: "onnxruntime"')
+    with own_server.client() as client, pytest.raises(RefusedError):
+        client.load("broken")
+    own_server.build_python("m", 1, marker=11)
+    report = own_server.deploy("m", settle_s=600)
+    assert report.ready is False
+    assert report.notes == ("the server is not ready, as before: a load failed since it was started",)

@@ -106,7 +106,7 @@ def test_rehearsal_takes_the_steps_that_are_served_from_the_target(workshop):
     workshop.build("m", 1, marker=11)
     report = workshop.deploy("m", rehearsal=True)
     assert [step.step for step in report.steps][:2] == ["copy", "rehearse on a private server"]
-    assert report.notes == ()
+    assert workshop.notes(report) == ()
 
 
 def test_model_that_needs_a_gpu_is_not_rehearsed_and_that_is_told(workshop):
