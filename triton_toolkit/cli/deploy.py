@@ -112,5 +112,5 @@ def _show(console: Console, report: DeployReport) -> None:
 
 def _golden(golden: tuple[object, ...]) -> str:
     if not golden:
-        return "none to compare"
+        return "not checked"
     return "1 output matches" if len(golden) == 1 else f"{len(golden)} outputs match"

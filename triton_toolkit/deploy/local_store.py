@@ -13,12 +13,14 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from triton_toolkit._files import host_errors, sha256_file, write_json, write_text
 from triton_toolkit.deploy.lock import LockOwner, hold_lock, lock_owner
@@ -39,8 +41,9 @@ _MIN_STEP_NS = 1_000_000
 class LocalStore:
     """The ``Store`` of a local folder; see the module for where things lie."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, url: str = "") -> None:
         self.root = root.resolve()  # staging lies beside the folder itself, not beside a link to it
+        self._start = _start_hint(root, url)
 
     @property
     def location(self) -> str:
@@ -52,8 +55,7 @@ class LocalStore:
         if not self.root.is_dir():
             raise EnvironmentProblem(
                 f"store {self.root}: no such folder",
-                hint="`store` in the target is the server's model repository as seen from here; create the "
-                "folder and start the server on it",
+                hint=f"`store` is the server's model repository as seen from here: {self._start}",
             )
 
     def check_usable(self) -> None:
@@ -295,6 +297,17 @@ class LocalStore:
         """
         time_ns = max(time.time_ns(), newest_ns + _MIN_STEP_NS)
         os.utime(self.root / model / CONFIG_NAME, ns=(time_ns, time_ns))
+
+
+def _start_hint(root: Path, url: str) -> str:
+    """Return how to start a server on a folder that is not there, at the URL where it is expected."""
+    here = Path.cwd()
+    folder = shlex.quote(str(root.relative_to(here) if root.is_relative_to(here) else root))
+    parts = urlsplit(url)
+    if parts.hostname not in ("127.0.0.1", "localhost", "::1") or parts.port is None:
+        return f"mount it here, or `mkdir -p {folder}` and start the server on it"
+    option = "--grpc-port" if parts.scheme.startswith("grpc") else "--http-port"
+    return f"`mkdir -p {folder} && tt serve {folder} {option} {parts.port}` starts a server on it"
 
 
 def _is_mount_point(folder: Path) -> bool:

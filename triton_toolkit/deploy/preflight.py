@@ -84,7 +84,21 @@ def check_models(models: Sequence[BuiltModel]) -> list[str]:
                 hint=f"change `serve` of models.{model.name} in the spec and build again",
             )
         notes += [f"{model.name}: {finding}" for finding in findings]
+        notes += _unchecked(model)
     return notes
+
+
+def _unchecked(model: BuiltModel) -> list[str]:
+    """Note what of a model's answer has nothing to be compared with."""
+    samples = model.samples
+    if samples is None:
+        return [f"{model.name}: has no golden sample; its outputs are not checked"]
+    if not samples.outputs:
+        return [
+            f"{model.name}: its golden sample has no outputs; that it answers is checked, what it says not"
+        ]
+    missing = [tensor.name for tensor in model.passport.outputs if tensor.name not in samples.outputs]
+    return [f"{model.name}: its golden sample lacks {', '.join(missing)}; not checked"] if missing else []
 
 
 def check_release(info: ServerInfo, wanted: str | None, models: Iterable[BuiltModel]) -> list[str]:

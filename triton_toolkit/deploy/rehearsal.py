@@ -66,7 +66,7 @@ class Rehearse:
             TritonClient(server.grpc_url, timeout_s=self.host.client.timeout_s) as client,
         ):
             for model in self.models:
-                self.progress.step(model.name, self.name)
+                self.progress.step(model.name, "checking its answer on the private server")
                 reason = server.load_error(model.candidate)
                 if reason:
                     raise _failed(model, reason.replace(model.candidate, model.name))

@@ -44,7 +44,8 @@ class ModelResult:
     """What was (or would be) done to one model.
 
     ``files`` and ``bytes`` count what is copied; ``golden`` holds one comparison an output of the
-    served answer with the passport's sample, and is empty where the passport has no sample.
+    served answer with the passport's sample, and is empty where the sample has no outputs or there
+    is none: then ``checked`` is False.
     """
 
     name: str
@@ -57,6 +58,11 @@ class ModelResult:
     golden: tuple[Difference, ...] = ()
     pruned: tuple[int, ...] = ()
 
+    @property
+    def checked(self) -> bool:
+        """Whether an output of the served answer was compared."""
+        return bool(self.golden)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
@@ -67,6 +73,7 @@ class ModelResult:
             "built_version": self.built_version,
             "files": self.files,
             "bytes": self.bytes,
+            "checked": self.checked,
             "golden": [difference.as_dict() for difference in self.golden],
             "pruned": list(self.pruned),
         }

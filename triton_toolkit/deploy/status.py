@@ -137,7 +137,7 @@ def read_status(
         ServerError: The server cannot be reached.
     """
     target = project.target(target_name)
-    place = store or LocalStore(project.root / target.store)
+    place = store or LocalStore(project.root / target.store, url=target.servers[0])
     place.check_present()
     headers = auth_headers(target)
     with TritonClient(target.servers[0], timeout_s=call_timeout_s, headers=headers) as client:

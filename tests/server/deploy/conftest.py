@@ -176,7 +176,8 @@ class Workshop:
         for file, data in how.pop("files", {}).items():
             (folder / file).write_bytes(data)
         if how.pop("samples", True):
-            write_samples(folder, Samples({x: X}, {y: DOUBLE, "marker": np.array([[marker]], np.int64)}))
+            golden = {y: DOUBLE, "marker": np.array([[marker]], np.int64)}
+            write_samples(folder, Samples({x: X}, how.pop("outputs_of_sample", golden)))
         text = f'name: "{name}"\n' + how.pop("tensors", _TENSORS.format(x=x, y=y)) + config
         (folder.parent / "config.pbtxt").write_text(text)
         facts: dict[str, Any] = {"files": hash_tree(folder), "config_sha256": sha256_bytes(text.encode())}

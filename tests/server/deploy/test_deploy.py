@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.deploy.report import Action
 from triton_toolkit.errors import RefusedError
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
@@ -181,8 +182,31 @@ def test_dry_run_names_files_bytes_and_calls_and_writes_nothing(workshop):
 def test_model_without_a_golden_sample_is_deployed_with_a_note(workshop):
     workshop.build("m", 1, marker=11, samples=False)
     report = workshop.deploy("m")
-    assert report.models[0].golden == ()
-    assert any("no golden sample" in note for note in report.notes)
+    assert report.models[0].checked is False
+    assert f"{workshop.name('m')}: has no golden sample; its outputs are not checked" in report.notes
+
+
+def test_golden_sample_without_outputs_is_no_match(workshop):
+    workshop.build("m", 1, marker=11, outputs_of_sample={})
+    report = workshop.deploy("m")
+    assert report.models[0].as_dict()["checked"] is False
+    assert any("its golden sample has no outputs" in note for note in report.notes)
+
+
+def test_output_that_the_golden_sample_lacks_is_noted(workshop):
+    tensor = TensorSpec(name="extra", dtype=DataType.FP32, shape=(1,))
+    workshop.build("m", 1, marker=11, outputs=(tensor,))
+    report = workshop.deploy("m")
+    assert f"{workshop.name('m')}: its golden sample lacks extra; not checked" in report.notes
+
+
+def test_live_ensemble_without_golden_outputs_is_noted_when_its_step_changes(workshop):
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step", samples=False)
+    workshop.deploy("pipe")
+    workshop.build("step", 2, marker=22)
+    report = workshop.deploy("step")
+    assert any(note.startswith(f"{workshop.name('pipe')}: has no golden outputs") for note in report.notes)
 
 
 _SLOW_TO_LEAVE = """\

@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from triton_toolkit._files import canonical_json, sha256_bytes
+from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.errors import (
     EXIT_ENVIRONMENT,
     EXIT_NO,
@@ -239,8 +240,27 @@ def test_other_server_than_the_targets_is_refused_also_with_nothing_to_do(worksh
 def test_store_that_is_not_there(workshop, tmp_path):
     workshop.build("m", 1, marker=11)
     workshop.target["store"] = str(tmp_path / "nowhere")
-    with pytest.raises(EnvironmentProblem, match="no such folder"):
+    with pytest.raises(EnvironmentProblem, match="no such folder") as caught:
         workshop.deploy("m")
+    port = workshop.url.rpartition(":")[2]
+    folder = tmp_path / "nowhere"
+    assert f"`mkdir -p {folder} && tt serve {folder} --grpc-port {port}`" in caught.value.hint
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("grpc://127.0.0.1:8001", "`mkdir -p served && tt serve served --grpc-port 8001` starts"),
+        ("http://localhost:8000", "`mkdir -p served && tt serve served --http-port 8000` starts"),
+        ("grpcs://triton.example:443", "mount it here, or `mkdir -p served` and start"),
+    ],
+)
+def test_missing_store_tells_how_to_start_a_server_there(tmp_path, monkeypatch, url, hint):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvironmentProblem) as caught:
+        LocalStore(tmp_path / "served", url=url).check_usable()
+    assert hint in caught.value.hint
 
 
 def test_server_that_is_down(workshop):
