@@ -1,19 +1,20 @@
 """What ctrl-C and SIGTERM do to ``tt``: leave at once while it starts or ends, raise while a command runs.
 
-``__main__`` calls this before anything else is imported, so it imports next to nothing.
+``__main__`` calls this first of all, so it imports next to nothing, not even ``typing``.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+import sys
 
-from triton_toolkit.errors import EXIT_INTERRUPTED
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import NoReturn
 
+_EXIT_INTERRUPTED = 130  # errors.EXIT_INTERRUPTED; importing it would leave a gap before the handlers
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a cancelled CI job sends SIGTERM, and must roll back too
 
 
@@ -25,21 +26,22 @@ def leave_on_interrupt() -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _leave)
+    sys.excepthook = _print_unless_interrupt
 
 
-@contextmanager
-def raise_on_interrupt() -> Iterator[None]:
-    """Meanwhile, raise KeyboardInterrupt, so that what was begun is undone.
+class RaiseOnInterrupt:
+    """While entered, an interrupt raises KeyboardInterrupt, so that what was begun is undone.
 
     Without ``leave_on_interrupt`` before, handlers belong to somebody else (a test, a notebook) and stay.
     """
-    ours = [number for number in _SIGNALS if signal.getsignal(number) is _leave]
-    for number in ours:
-        signal.signal(number, _raise)
-    try:
-        yield
-    finally:
-        for number in ours:
+
+    def __enter__(self) -> None:
+        self._ours = [number for number in _SIGNALS if signal.getsignal(number) is _leave]
+        for number in self._ours:
+            signal.signal(number, _raise)
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._ours:
             signal.signal(number, _leave)
 
 
@@ -47,8 +49,10 @@ def came_from_interrupt(error: BaseException) -> bool:
     """Say whether an error is, was caused by, or came up while handling a KeyboardInterrupt.
 
     An extension module (numpy, ml_dtypes, pydantic_core) whose import is interrupted raises ImportError
-    or SystemError in its place.
+    or SystemError in its place; some, as numpy's ``import_array``, without a link to it.
     """
+    if _raised and isinstance(error, ImportError | SystemError):
+        return True
     todo, seen = [error], {id(error)}
     while todo:
         error = todo.pop()
@@ -61,9 +65,22 @@ def came_from_interrupt(error: BaseException) -> bool:
     return False
 
 
+def _print_unless_interrupt(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Replace ``sys.excepthook``: ``import_array`` calls it for the error that it takes the place of."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+
+
+_raised: list[int] = []
+"""The signals that raised KeyboardInterrupt."""
+
+
 def _leave(signum: int, frame: FrameType | None) -> NoReturn:
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(_EXIT_INTERRUPTED)
 
 
 def _raise(signum: int, frame: FrameType | None) -> NoReturn:
+    _raised.append(signum)
     raise KeyboardInterrupt

@@ -9,8 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from triton_toolkit import _interrupts
 from triton_toolkit.cli import ToolkitGroup, cli
 from triton_toolkit.errors import (
+    EXIT_INTERRUPTED,
     DeployError,
     EnvironmentProblem,
     ExportError,
@@ -117,6 +119,29 @@ def test_an_import_that_was_interrupted_is_an_interrupt(kind: type[Exception], l
     setattr(error, link, behind)
     result = CliRunner().invoke(failing(error), ["fail"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+
+
+@pytest.mark.parametrize(("interrupted", "code"), [(True, 130), (False, 70)])
+def test_an_import_error_that_hides_the_interrupt_is_one_too(
+    monkeypatch: pytest.MonkeyPatch, interrupted: bool, code: int
+) -> None:
+    monkeypatch.setattr(_interrupts, "_raised", [])
+    if interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            _interrupts._raise(2, None)
+    error = ImportError("numpy.core.multiarray failed to import")
+    assert CliRunner().invoke(failing(error), ["fail"]).exit_code == code
+
+
+def test_an_interrupt_that_an_extension_prints_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    _interrupts._print_unless_interrupt(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == ""
+    _interrupts._print_unless_interrupt(ValueError, ValueError("shown"), None)
+    assert capsys.readouterr().err == "ValueError: shown\n"
+
+
+def test_the_exit_code_of_the_handlers_is_the_documented_one() -> None:
+    assert _interrupts._EXIT_INTERRUPTED == EXIT_INTERRUPTED
 
 
 def test_a_bug_while_an_interrupt_is_handled_keeps_its_traceback() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from triton_toolkit import __version__
-from triton_toolkit._interrupts import came_from_interrupt, leave_on_interrupt, raise_on_interrupt
+from triton_toolkit._interrupts import RaiseOnInterrupt, came_from_interrupt, leave_on_interrupt
 from triton_toolkit.errors import EXIT_BUG, EXIT_INTERRUPTED, TritonToolkitError, UsageError
 
 COMMANDS = ("init", "schema", "build", "serve", "deploy", "status", "probe", "env")
@@ -63,7 +63,7 @@ class ToolkitGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; known errors become one message and their exit code, bugs exit 70."""
         try:
-            with raise_on_interrupt():
+            with RaiseOnInterrupt():
                 return super().invoke(ctx)
         except TritonToolkitError as exc:
             _report(ctx, exc)
