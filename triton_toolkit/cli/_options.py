@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from triton_toolkit.cli import JSON_MODE
+
+if TYPE_CHECKING:
+    from triton_toolkit.spec.load import Project
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -59,3 +62,22 @@ def server_option(function: _Function) -> _Function:
     return click.option(
         "--server", metavar="URL", help="Use this server instead of the one that the target names."
     )(function)
+
+
+def target_option(function: _Function) -> _Function:
+    """Add ``--to TARGET`` as ``target``, a target of the spec; ``require_target`` insists on it."""
+    return click.option("--to", "target", metavar="TARGET", help="A target of the spec.  [required]")(
+        function
+    )
+
+
+def require_target(target: str | None, project: Project) -> str:
+    """Return the target that was given.
+
+    Raises:
+        click.UsageError: None was; names those of the spec.
+    """
+    if target is None:
+        known = ", ".join(project.spec.targets) or "none yet"
+        raise click.UsageError(f"Missing option '--to'. Targets of the spec: {known}")
+    return target

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_toolkit.cli._options import json_option, server_option, spec_option
+from triton_toolkit.cli._options import json_option, require_target, server_option, spec_option, target_option
 
 if TYPE_CHECKING:
     from triton_toolkit.cli._output import Console
@@ -23,7 +23,7 @@ Examples:
 """
 )
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--to", "target", required=True, metavar="TARGET", help="A target of the spec.")
+@target_option
 @click.option("--no-rehearsal", is_flag=True, help="Do not try the files on a private server first.")
 @click.option("--dry-run", is_flag=True, help="Check, and say what would be done; write nothing.")
 @click.option(
@@ -38,7 +38,7 @@ Examples:
 @json_option
 def command(
     models: tuple[str, ...],
-    target: str,
+    target: str | None,
     no_rehearsal: bool,
     dry_run: bool,
     load_timeout: str,
@@ -57,7 +57,9 @@ def command(
     from triton_toolkit.spec.load import load_project
 
     console = Console(json_mode)
-    project = load_project(spec_path).at_server(target, server)
+    project = load_project(spec_path)
+    target = require_target(target, project)
+    project = project.at_server(target, server)
     options = DeployOptions(
         names=models, rehearsal=not no_rehearsal, dry_run=dry_run, load_timeout_s=_seconds(load_timeout)
     )

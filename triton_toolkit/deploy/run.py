@@ -30,7 +30,7 @@ from triton_toolkit.deploy.rehearsal import Rehearse, rehearsable
 from triton_toolkit.deploy.report import DeployReport, ModelResult
 from triton_toolkit.deploy.sequence import publish_steps, trial_steps
 from triton_toolkit.deploy.settle import wait_until_settled
-from triton_toolkit.deploy.source import BuiltModel, read_with_steps
+from triton_toolkit.deploy.source import BuiltModel, changed_sources, read_with_steps
 from triton_toolkit.deploy.steps import LOAD, Host
 from triton_toolkit.deploy.store import Store
 from triton_toolkit.deploy.transaction import Transaction
@@ -113,6 +113,7 @@ def run_deploy(
     place = store or LocalStore(project.root / target.store, url=target.servers[0])
     models = read_with_steps(project.repository, options.names or tuple(project.spec.models))
     notes = check_models(models)
+    notes += [f"{model.name}: {text}" for model in models for text in changed_sources(project.root, model)]
     place.check_usable()
     headers = auth_headers(target)
     with TritonClient(target.servers[0], timeout_s=options.call_timeout_s, headers=headers) as client:

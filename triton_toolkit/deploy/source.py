@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triton_toolkit._files import canonical_json, sha256_bytes
+from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit.config.message import parse_config
 from triton_toolkit.errors import DeployError
 from triton_toolkit.repository.layout import CONFIG_NAME, latest_version, versions
@@ -130,6 +130,25 @@ def read_with_steps(repository: Path, names: Sequence[str]) -> list[BuiltModel]:
     for name in names:
         add(name)
     return list(models.values())
+
+
+def changed_sources(root: Path, model: BuiltModel) -> list[str]:
+    """Return, in words, the project's files that changed since a model was built from them.
+
+    Args:
+        root: The project's folder, that of the spec.
+        model: The model; its passport names the files that were read while it was built.
+    """
+    changed = []
+    for name, was in model.passport.dependencies.items():
+        path = root / name
+        if not path.is_file():
+            changed.append(f"{name} is gone")
+        elif sha256_file(path) != was:
+            changed.append(f"{name} changed")
+    if not changed:
+        return []
+    return [f"{', '.join(changed)} since version {model.version} was built; run `tt build {model.name}`"]
 
 
 def files_beside(model_folder: Path) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from triton_toolkit.deploy.drift import config_differences, served_versions
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.deploy.lock import LockOwner
 from triton_toolkit.deploy.run import auth_headers
-from triton_toolkit.deploy.source import read_built
+from triton_toolkit.deploy.source import changed_sources, read_built
 from triton_toolkit.deploy.store import CANDIDATE_PREFIX, Store
 from triton_toolkit.errors import TritonToolkitError
 from triton_toolkit.repository.passport import Passport
@@ -82,7 +82,8 @@ class ModelStatus:
 class TargetStatus:
     """A target: its server, its models, who deploys to it now, and what dead deployments left.
 
-    ``mismatch`` says why the server does not seem to read the store; empty when all fits.
+    ``verified`` says whether the files were hashed. ``mismatch`` says why the server does not seem to
+    read the store; empty when all fits.
     """
 
     target: str
@@ -91,6 +92,7 @@ class TargetStatus:
     server: ServerInfo
     ready: bool
     mismatch: str
+    verified: bool
     models: tuple[ModelStatus, ...]
     lock: LockOwner | None
     leftovers: tuple[str, ...]
@@ -105,6 +107,7 @@ class TargetStatus:
             "url": self.url,
             "server": {"version": self.server.version, "ready": self.ready},
             "mismatch": self.mismatch,
+            "verified": self.verified,
             "models": {model.name: model.as_dict() for model in self.models},
             "lock": None
             if owner is None
@@ -155,6 +158,7 @@ def read_status(
         server=info,
         ready=ready,
         mismatch=_mismatch(place, index),
+        verified=verify,
         models=models,
         lock=place.lock_owner(),
         leftovers=tuple(place.candidates()),
@@ -227,9 +231,9 @@ class _Reader:
             built = read_built(self.project.repository, name)
         except TritonToolkitError as exc:
             return None, [exc.message]
+        drift = changed_sources(self.project.root, built)
         if not present:
-            return built.version, ["not deployed"]
-        drift = []
+            return built.version, [*drift, "not deployed"]
         passport = self.store.passport(name, present[-1])
         if passport is None:
             drift.append(f"version {present[-1]} on the target was not deployed by tt")

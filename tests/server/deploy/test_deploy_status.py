@@ -7,10 +7,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from triton_toolkit._files import sha256_bytes
 from triton_toolkit.cli import cli
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.deploy.status import read_status
 from triton_toolkit.errors import EXIT_ENVIRONMENT, EXIT_NO, EXIT_OK, EXIT_USAGE, EnvironmentProblem
+from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
 pytestmark = pytest.mark.server
 
@@ -207,3 +209,47 @@ def test_status_command(workshop, run):
     assert (model["versions"]["1"]["state"], model["serving"], model["built"]) == ("READY", [1], 2)
     assert model["versions"]["1"]["passport"]["created"] == "2026-01-01T00:00:00+00:00"
     assert value["deployments"][-1]["verdict"] == "deployed"
+
+
+@pytest.mark.parametrize("command", ["deploy", "status"])
+def test_missing_target_lists_those_of_the_spec(workshop, run, command):
+    workshop.build("m", 1, marker=11)
+    result = run(command)
+    assert result.exit_code == EXIT_USAGE
+    assert "Missing option '--to'. Targets of the spec: local" in result.stderr
+
+
+def test_status_with_verify_says_that_all_is_well(workshop, run):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    result = run("status", "--to", "local", "--verify")
+    assert "all files are as built (1 version hashed)" in result.stdout
+    assert "not deployed by tt, so not checked: 1" in result.stdout  # the engine
+    (workshop.store / workshop.name("m") / "1" / "samples.npz").write_bytes(b"rot")
+    assert "all files are as built" not in run("status", "--to", "local", "--verify").stdout
+
+
+def test_status_of_an_empty_store_says_what_to_do(workshop, tmp_path, run):
+    (tmp_path / "empty").mkdir()
+    workshop.build("m", 1, marker=11)
+    workshop.target["store"] = str(tmp_path / "empty")
+    with EmbeddedServer(ServeOptions(repository=tmp_path / "empty", load=())) as server:
+        workshop.url = server.grpc_url
+        result = run("status", "--to", "local")
+    assert "no models; tt deploy --to local" in result.stdout
+    assert "reason" not in result.stdout
+
+
+def test_sources_that_changed_since_the_build_are_told_by_both_commands(workshop):
+    for name in ("same.py", "changed.py"):
+        (workshop.root / name).write_text("x = 1\n")
+    sha = sha256_bytes(b"x = 1\n")
+    dependencies = {"same.py": sha, "changed.py": sha, "gone.py": sha}
+    workshop.build("m", 3, marker=11, dependencies=dependencies)
+    (workshop.root / "changed.py").write_text("x = 2\n")
+    text = (
+        f"changed.py changed, gone.py is gone since version 3 was built; run `tt build {workshop.name('m')}`"
+    )
+    assert _model(workshop).drift == (text, "not deployed")
+    assert f"{workshop.name('m')}: {text}" in workshop.deploy("m").notes
+    assert _model(workshop).drift == (text,)
