@@ -123,6 +123,7 @@ def _judge(objective: Objective, run: Run, evidence: Evidence) -> Judgement:
             reason += f"; {_failures(run)}"
         if outcome == INCONCLUSIVE:
             seconds = decided_in_s(objective, estimate, run)
+            reason += _why_unbounded(objective, estimate, run)
             reason += f"; {_what_would_decide(seconds)}"
     return Judgement(
         text=objective.text,
@@ -192,6 +193,22 @@ def _interval(estimate: Estimate, unit: Unit) -> str:
         return f", at most {_show(estimate.high, unit)} with 95 % confidence and no lower bound"
     low, high = _show(estimate.low or 0.0, unit), _show(estimate.high or 0.0, unit)
     return f" ({low} to {high} with 95 % confidence)"
+
+
+def _why_unbounded(objective: Objective, estimate: Estimate, run: Run) -> str:
+    """Say why a run has no upper bound of a percentile, however fast its requests were; else ""."""
+    q = percentile_share(objective.metric)
+    if q is None or estimate.high is not None or run.max_ms is None:
+        return ""
+    together = (
+        ""
+        if run.dependence <= 1
+        else (f", which hang together and count like {run.samples / run.dependence:.0f} independent ones")
+    )
+    return (
+        f"; the largest latency was {_show(run.max_ms, objective.unit)} in {run.samples} requests{together}; "
+        f"an upper bound of {objective.metric} takes {requests_needed(max(q, 1 - q))} independent ones"
+    )
 
 
 def _what_would_decide(seconds: float | None) -> str:

@@ -85,6 +85,14 @@ class TestWhatWouldDecide:
         found = verdict("p99<20ms", latency_ms=latency, samples=50)
         assert "--duration 50s" in found.reasons[0]
 
+    def test_says_why_fast_requests_alone_do_not_decide(self, verdict: Make) -> None:
+        latency = {"p99": Estimate(value=12, low=9, high=None)}
+        found = verdict("p99<200ms", latency_ms=latency, samples=1569, dependence=6.0, max_ms=30.0)
+        assert (
+            "the largest latency was 30 ms in 1569 requests, which hang together and count like 262 "
+            "independent ones; an upper bound of p99 takes 368 independent ones"
+        ) in found.reasons[0]
+
     def test_a_figure_at_the_limit_is_hopeless(self, verdict: Make) -> None:
         assert "too close to the limit" in verdict("p99<9ms").reasons[0]
 
