@@ -53,8 +53,19 @@ def sha256_file(path: Path) -> str:
 
 
 def hash_tree(folder: Path) -> dict[str, str]:
-    """Return relative POSIX path -> SHA-256 of every regular file below ``folder``, sorted."""
-    files = (path for path in folder.rglob("*") if path.is_file())
+    """Return relative POSIX path -> SHA-256 of every regular file below ``folder``, sorted.
+
+    Linked folders are followed, as a copy of the tree follows them; one that leads back to itself once.
+    """
+    files: list[Path] = []
+    seen: set[str] = set()
+    for top, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(top)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        files += [path for name in names if (path := Path(top, name)).is_file()]
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in sorted(files)}
 
 
@@ -76,6 +87,11 @@ def host_errors(doing: str) -> Iterator[None]:
     """
     try:
         yield
+    except shutil.Error as exc:  # of copytree: a list of (source, target, reason)
+        source, _, reason = exc.args[0][0]
+        raise EnvironmentProblem(
+            f"cannot {doing}: {source} could not be copied: {reason}", hint="nothing was left half-written"
+        ) from exc
     except OSError as exc:
         hints = {
             errno.ENOSPC: "free some space; nothing was left half-written",
@@ -85,6 +101,9 @@ def host_errors(doing: str) -> Iterator[None]:
             errno.EPERM: "check the owner and the permissions",
             errno.ENOTDIR: "a part of this path is a file",
             errno.EEXIST: "a file of that name is in the way",
+            errno.EFBIG: "a limit on the size of files is in force (ulimit -f)",
+            errno.EXDEV: "the folder must be on one file system",
+            errno.ENAMETOOLONG: "the file system takes no name of this length",
         }
         if exc.errno not in hints:
             raise
@@ -146,6 +165,12 @@ def staged_folder(target: Path, *, staging: Path) -> Iterator[Path]:
         os.rename(inner, target)
     finally:
         shutil.rmtree(base, ignore_errors=True)
+
+
+def remove_staging(staging: Path) -> None:
+    """Remove what killed builds have left in a folder whose lock is held."""
+    for path in staging.glob(".tt-staging-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _EXIT_INTERRUPTED = 130  # errors.EXIT_INTERRUPTED; importing it would leave a gap before the handlers
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a cancelled CI job sends SIGTERM, and must roll back too
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, what a cancelled CI job gets, and a closed terminal: each must roll back."""
 
 
 def leave_on_interrupt() -> None:

@@ -195,3 +195,13 @@ def test_a_wrong_key_below_serve_is_found_before_anything_is_built(tmp_path: Pat
     assert "tt.yaml:8:9: models.m.serve.dynamic_batching.max_queue_delay_microsecs" in result.stderr
     assert "max_queue_delay_microseconds" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["tt.yaml"]
+
+
+def test_a_batch_dimension_begins_at_one(tmp_path: Path) -> None:
+    (tmp_path / "tt.yaml").write_text(
+        "spec: 1\nmodels:\n  m:\n    source: a:b\n    inputs: {x: {shape: [batch, 4]}}\n"
+        "    dims: {batch: [2, 4, 8]}\n    batch_dim: batch\n"
+    )
+    result = CliRunner().invoke(cli, ["build", "--spec", str(tmp_path / "tt.yaml")])
+    assert result.exit_code == 2
+    assert "tt.yaml:6:12: models.m.dims.batch: starts at 2, and Triton sends batches of 1" in result.stderr

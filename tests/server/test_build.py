@@ -260,3 +260,53 @@ def test_a_scalar_a_row_and_a_scalar_are_golden_as_they_are_served(
             answer = client.infer(name, samples.inputs).outputs["y"]
             assert answer.shape[-1] == 1
             np.testing.assert_allclose(answer, samples.outputs["y"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 2}'], ids=["damaged", "of another format"])
+def test_a_passport_that_cannot_be_read_is_made_again(project: Path, text: str) -> None:
+    (project / "model_repository/double/1/passport.json").write_text(text)
+    assert build(project, "double")["double"]["version"] == 2
+
+
+def test_with_json_a_failed_model_is_one_document(project: Path) -> None:
+    (project / "double.onnx").write_bytes(b"no model")
+    result = CliRunner().invoke(cli, ["build", "double", "--json", "--spec", str(project / "tt.yaml")])
+    assert result.exit_code == 1
+    (model,) = json.loads(result.stdout)["models"]
+    assert model["action"] == "failed"
+    assert model["error"]["message"] in result.stderr
+
+
+def test_only_config_of_a_stale_model_writes_its_config(project: Path) -> None:
+    spec = project / "tt.yaml"
+    spec.write_text(spec.read_text().replace("1ms", "3ms").replace("batch: [1, 4, 8]", "batch: [1, 4, 7]"))
+    assert build(project, "double", "--only", "config")["double"]["action"] == "config"
+    assert (
+        "max_queue_delay_microseconds: 3000" in (project / "model_repository/double/config.pbtxt").read_text()
+    )
+
+
+def test_what_a_killed_build_left_is_removed(project: Path) -> None:
+    left = project / "model_repository/.tt-staging-killed"
+    (left / "3").mkdir(parents=True)
+    build(project, "double")
+    assert not left.exists()
+
+
+def test_a_file_that_changes_during_a_build_fails_it(project: Path) -> None:
+    (project / "samples.py").write_text(
+        "import os, time\nimport numpy as np\n\n"
+        "def text():\n    os.utime(__file__, (time.time() + 60,) * 2)\n"
+        "    return {'text': np.array([[b'a']], dtype=object)}\n"
+    )
+    result = CliRunner().invoke(cli, ["build", "words", "--spec", str(project / "tt.yaml")])
+    assert result.exit_code == 1
+    assert "words: samples.py changed while the model was built" in result.stderr
+    assert versions(project / "model_repository/words") == [1]
+
+
+def test_a_name_that_tt_uses_in_version_folders_is_refused(project: Path) -> None:
+    (project / "words/samples.npz").write_bytes(b"")
+    result = CliRunner().invoke(cli, ["build", "words", "--spec", str(project / "tt.yaml")])
+    assert result.exit_code == 2
+    assert "words has a samples.npz, a name that tt uses" in result.stderr

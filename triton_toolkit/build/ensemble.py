@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triton_toolkit._files import canonical_json, sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, spec_hash, tool_versions
@@ -65,8 +64,7 @@ class EnsembleRecipe:
         key = {"spec": spec_hash(self._model), **tool_versions("triton-toolkit")}
         for step in self._model.steps:
             passport = self._context.passport(step.model)
-            files = "not built" if passport is None else sha256_bytes(canonical_json(passport.files).encode())
-            key[f"step {step.model}"] = files
+            key[f"step {step.model}"] = "not built" if passport is None else passport.identity()
         return key
 
     def make(self, folder: Path, progress: Progress) -> Made:
@@ -122,12 +120,18 @@ class EnsembleRecipe:
             inputs=inputs,
             outputs=outputs,
             batch_dim=_BATCH if batching else None,
-            dims=_dims(inputs, members, batching),
+            dims=_dims(inputs, members, batching, self._limits()),
             steps=tuple(
                 self._maps(index, member, set(consumed) | set(returned))
                 for index, member in enumerate(members)
             ),
         )
+
+    def _limits(self) -> list[int]:
+        """Return the batch sizes to which ``serve:`` limits steps."""
+        models = [self._context.project.model(step.model) for step in self._model.steps]
+        limits = [model.serve.get("max_batch_size") for model in models if model.kind != "prebuilt"]
+        return [limit for limit in limits if isinstance(limit, int) and limit > 0]
 
     def _member(self, index: int) -> Passport:
         name = self._model.steps[index].model
@@ -218,16 +222,19 @@ def _shape(tensor: TensorSpec) -> str:
     return f"[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
-def _dims(inputs: tuple[TensorSpec, ...], members: list[Passport], batching: bool) -> dict[str, list[int]]:
+def _dims(
+    inputs: tuple[TensorSpec, ...], members: list[Passport], batching: bool, limits: list[int]
+) -> dict[str, list[int]]:
     """Return the ranges of the ensemble's own dimensions; its batch is the smallest of its steps'."""
     dims: dict[str, list[int]] = {}
     for tensor in inputs:
         for name in tensor.dynamic:
             ranges = [member.dims[name] for member in members if name in member.dims]
             if ranges and name != _BATCH:
-                dims[name] = ranges[0]
+                low, high = max(sizes[0] for sizes in ranges), min(sizes[2] for sizes in ranges)
+                dims[name] = [low, min(max(ranges[0][1], low), high), high]
     if batching:
         batches = [member.dims[member.batch_dim] for member in members if member.batch_dim]
-        largest = min(sizes[2] for sizes in batches)
+        largest = min(*(sizes[2] for sizes in batches), *limits)
         dims[_BATCH] = [1, min(*(sizes[1] for sizes in batches), largest), largest]
     return dims

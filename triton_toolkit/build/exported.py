@@ -52,8 +52,6 @@ class ExportRecipe:
         from triton_toolkit.export.run import run_export
 
         report = run_export(self._job(), folder, progress)
-        for note in report.notes:
-            progress.note(self.name, note)
         return Made(
             inputs=report.inputs,
             outputs=report.outputs,

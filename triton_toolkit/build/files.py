@@ -59,6 +59,11 @@ class PythonRecipe:
         if not self._source.is_dir():
             raise context.project.error(at, f"no such folder: {model.files}")
         file = str(model.serve.get("default_model_filename", "model.py"))
+        for reserved in (PASSPORT_NAME, SAMPLES_NAME):
+            if (self._source / reserved).exists():
+                raise context.project.error(
+                    at, f"{model.files} has a {reserved}, a name that tt uses in version folders", "rename it"
+                )
         if not (self._source / file).is_file():  # where it is missing, Triton 2.51 loads for ever
             hint = f"Triton's Python backend loads {file} with a class TritonPythonModel"
             raise context.project.error(at, f"{model.files} has no {file}", hint)
@@ -67,9 +72,14 @@ class PythonRecipe:
         """Return the spec part and the folder's content."""
         return {
             "spec": spec_hash(self._model),
+            "serve.parameters": self._hash_of_serve("parameters"),  # the model reads them
+            "serve.default_model_filename": self._hash_of_serve("default_model_filename"),
             f"files {self._model.files}": _tree_hash(self._source),
             **tool_versions("triton-toolkit"),
         }
+
+    def _hash_of_serve(self, key: str) -> str:
+        return sha256_bytes(canonical_json(self._model.serve.get(key)).encode())
 
     def make(self, folder: Path, progress: Progress) -> Made:
         """Copy the folder, write the requirements, and produce the sample inputs."""

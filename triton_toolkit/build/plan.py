@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes
+from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import CONFIG_NAME, latest_version
 from triton_toolkit.repository.passport import Passport, check_files
 from triton_toolkit.spec.load import Project
@@ -70,7 +71,10 @@ def decide(context: Context, recipe: Recipe, *, force: bool) -> Decision:
     """Compare what a model depends on with the passport of its latest version."""
     folder = context.folder(recipe.name)
     version = latest_version(folder)
-    passport = context.passport(recipe.name)
+    try:
+        passport = context.passport(recipe.name)
+    except RepositoryError as exc:
+        return Decision(action=Action.BUILD, version=(version or 0) + 1, reasons=(exc.message,))
     if version is None or passport is None:
         reason = "not built yet" if version is None else f"version {version} has no passport"
         return Decision(action=Action.BUILD, version=(version or 0) + 1, reasons=(reason,))

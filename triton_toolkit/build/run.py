@@ -16,6 +16,7 @@ from triton_toolkit._files import (
     hash_tree,
     host_errors,
     locked_folder,
+    remove_staging,
     sha256_bytes,
     staged_folder,
     write_text,
@@ -29,7 +30,7 @@ from triton_toolkit.build.plan import Action, Decision, build_order, decide
 from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
 from triton_toolkit.build.samples import record_golden, samples_as_served
 from triton_toolkit.core.releases import export_target
-from triton_toolkit.errors import RepositoryError, TritonToolkitError
+from triton_toolkit.errors import ExportError, RepositoryError, TritonToolkitError, UsageError
 from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME, latest_version
 from triton_toolkit.repository.passport import (
     Passport,
@@ -111,6 +112,7 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
             project, [_report(context, recipe, options, progress) for recipe in recipes.values()]
         )
     with host_errors(f"write {project.repository}"), locked_folder(project.repository):
+        remove_staging(project.repository)
         reports: list[ModelReport] = []
         broken: set[str] = set()
         for name, recipe in recipes.items():
@@ -189,6 +191,8 @@ def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: P
     reasons: tuple[str, ...] = ()
     try:
         decision = decide(context, recipe, force=options.force)
+        if decision.action is Action.BUILD and "export" not in options.only:
+            decision = _config_only(context, decision, name)
         reasons = decision.reasons
         if not options.dry_run:
             _carry_out(context, recipe, decision, options, progress)
@@ -206,6 +210,13 @@ def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: P
         seconds=time.monotonic() - started,
         passport=None if options.dry_run else context.passport(name),
     )
+
+
+def _config_only(context: Context, decision: Decision, name: str) -> Decision:
+    """Return what is left of a build without the export: a config for the version that stands."""
+    if context.passport(name) is None:
+        raise UsageError(f"{name}: --only config needs a built version", hint=f"run `tt build {name}` first")
+    return dataclasses.replace(decision, action=Action.CONFIG, version=decision.version - 1)
 
 
 def _carry_out(
@@ -239,9 +250,14 @@ def _build_version(context: Context, recipe: Recipe, target: Path, progress: Pro
     Where its files are those of the version before, byte for byte, that version stays the latest: only
     its passport is renewed, so that it is not made again for the same reason.
     """
-    before = context.passport(recipe.name)
+    try:
+        before = context.passport(recipe.name)
+    except RepositoryError:  # damaged or of another format; a new one is made now
+        before = None
     with staged_folder(target, staging=context.project.repository) as folder:
+        key, started = recipe.key(), time.time()
         made = recipe.make(folder, progress)
+        _check_unchanged(context, recipe, made, key, started)
         samples_as_served(folder, made)
         passport = _passport(context, recipe, made, folder)
         config = recipe.config(passport)
@@ -257,6 +273,23 @@ def _build_version(context: Context, recipe: Recipe, target: Path, progress: Pro
             write_passport(former, passport)
         else:
             write_passport(folder, passport)
+
+
+def _check_unchanged(
+    context: Context, recipe: Recipe, made: Made, key: dict[str, str], started: float
+) -> None:
+    """Refuse what was made from files that changed meanwhile: its passport would tell of the new ones."""
+    root = context.project.root
+    changed = [part for part, value in recipe.key().items() if key.get(part) != value]
+    changed += [
+        name
+        for name in made.dependencies
+        if (root / name).is_file() and (root / name).stat().st_mtime > started
+    ]
+    if changed:
+        raise ExportError(
+            f"{recipe.name}: {changed[0]} changed while the model was built", hint="run the build again"
+        )
 
 
 def _passport(context: Context, recipe: Recipe, made: Made, folder: Path, *, config: str = "") -> Passport:

@@ -63,7 +63,7 @@ def command(
         )
     else:
         _show(console, reports, dry_run=dry_run, why=why or dry_run)
-    _exit(reports)
+    _exit(reports, json_mode=json_mode)
 
 
 def _stages(only: str | None) -> frozenset[str]:
@@ -115,12 +115,12 @@ def _proof(report: ModelReport) -> str:
     return "; ".join(parts)
 
 
-def _exit(reports: Sequence[ModelReport]) -> None:
-    """Raise the error of the only failure; report several and exit with the gravest code."""
+def _exit(reports: Sequence[ModelReport], *, json_mode: bool) -> None:
+    """Raise the error of the only failure; else report them, and exit with the gravest code."""
     failed = [report for report in reports if report.error is not None]
     if not failed:
         return
-    if len(failed) == 1 and failed[0].error is not None:
+    if len(failed) == 1 and failed[0].error is not None and not json_mode:  # JSON has it already
         raise failed[0].error
     for report in failed:
         if report.error is not None:

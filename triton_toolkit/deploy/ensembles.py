@@ -46,8 +46,8 @@ def check_built_over(models: Iterable[BuiltModel]) -> None:
             step
             for step in ensemble.steps
             if step in by_name
-            and ensemble.passport.key.get(f"step {step}", by_name[step].files_sha256)
-            != by_name[step].files_sha256
+            and ensemble.passport.key.get(f"step {step}", by_name[step].passport.identity())
+            != by_name[step].passport.identity()
         ]
         if stale:
             steps = ", ".join(f"{step} than version {by_name[step].version}" for step in stale)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triton_toolkit._files import sha256_file, write_json
+from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file, write_json
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME, SAMPLES_NAME
@@ -78,6 +78,12 @@ class Passport:
             item = getattr(self, name)
             value[name] = [t.as_dict() for t in item] if name in ("inputs", "outputs") else item
         return value
+
+    def identity(self) -> str:
+        """Return the hash of what an ensemble over this version depends on: files, tensors, ranges."""
+        tensors = [tensor.as_dict() for tensor in (*self.inputs, *self.outputs)]
+        parts = [self.files, tensors, self.batch_dim, self.dims]
+        return sha256_bytes(canonical_json(parts).encode())
 
 
 def write_passport(version_folder: Path, passport: Passport) -> None:

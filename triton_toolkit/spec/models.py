@@ -93,6 +93,13 @@ class _Described(_Served):
             known = ", ".join(self.dims) or "none declared"
             yield RuleError(f"{batch!r} is not one of dims ({known})", "batch_dim")
             return
+        if batch in self.dims and self.dims[batch].min > 1:
+            yield RuleError(
+                f"starts at {self.dims[batch].min}, and Triton sends batches of 1; begin it at 1, or leave "
+                "batch_dim out (max_batch_size 0)",
+                "dims",
+                batch,
+            )
         shapes = {("inputs", name): entry.shape for name, entry in self.inputs.items()}
         shapes |= {("outputs", name): e.shape for name, e in self.outputs.items() if e.shape is not None}
         for where, shape in shapes.items():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 
 import pytest
 
-from triton_toolkit._files import canonical_json, sha256_bytes
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.errors import (
     EXIT_ENVIRONMENT,
@@ -19,6 +17,7 @@ from triton_toolkit.errors import (
     ServerTimeoutError,
     SpecError,
 )
+from triton_toolkit.repository.passport import read_passport
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
 pytestmark = pytest.mark.server
@@ -120,15 +119,14 @@ def test_ensemble_whose_step_is_nowhere_is_refused(workshop):
         workshop.deploy("pipe")
 
 
-def _files_sha256(version_folder):
-    passport = json.loads((version_folder / "passport.json").read_text())
-    return sha256_bytes(canonical_json(passport["files"]).encode())
+def _identity(version_folder):
+    return read_passport(version_folder).identity()
 
 
 def test_ensemble_that_was_built_over_another_step_is_refused_before_the_server_is_asked(workshop):
     step = workshop.name("step")
     former = workshop.build("step", 1, marker=11)
-    key = {f"step {step}": _files_sha256(former)}
+    key = {f"step {step}": _identity(former)}
     workshop.build_over("pipe", 1, marker=11, step="step", key=key)
     workshop.build("step", 2, marker=22)
     workshop.url = "grpc://127.0.0.1:1"
@@ -139,7 +137,7 @@ def test_ensemble_that_was_built_over_another_step_is_refused_before_the_server_
 
 def test_ensemble_that_was_built_over_this_step_is_deployed(workshop):
     folder = workshop.build("step", 1, marker=11)
-    key = {f"step {workshop.name('step')}": _files_sha256(folder)}
+    key = {f"step {workshop.name('step')}": _identity(folder)}
     workshop.build_over("pipe", 1, marker=11, step="step", key=key)
     assert workshop.deploy("pipe").verdict == "deployed"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from triton_toolkit._progress import Silent
 from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.recipe import Context, Made
 from triton_toolkit.errors import SpecError
+from triton_toolkit.repository.passport import write_passport
 
 TEXT = """
     tok: {kind: onnx, source: a.onnx}
@@ -136,3 +138,26 @@ def test_a_scalar_a_row_is_wired_as_it_is_served(project_of: ProjectOf, tmp_path
     put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch]"], batch=8)
     put_passport(context, "enc", inputs=["ids:int64[batch,1]"], outputs=["v:fp32[batch]"], batch=8)
     assert make(context, tmp_path).outputs[0].shape == ("batch", 1)
+
+
+def test_a_steps_own_limit_limits_the_ensemble(project_of: ProjectOf, tmp_path: Path) -> None:
+    context = project_of(
+        TEXT.replace("STEPS", "[tok, enc]").replace(
+            "source: b.onnx", "source: b.onnx, serve: {max_batch_size: 4}"
+        )
+    )
+    put_passport(context, "tok", inputs=["text:bytes[batch,1]"], outputs=["ids:int64[batch,s]"], batch=32)
+    put_passport(context, "enc", inputs=["ids:int64[batch,s]"], outputs=["v:fp32[batch,4]"], batch=16)
+    assert make(context, tmp_path).dims["batch"] == [1, 4, 4]
+
+
+def test_an_ensemble_depends_on_the_ranges_of_its_steps(project_of: ProjectOf) -> None:
+    context = text_project(project_of)
+    model = context.project.model("text")
+    assert model.kind == "ensemble"
+    before = EnsembleRecipe(context, "text", model).key()
+    passport = context.passport("tok")
+    assert passport is not None
+    write_passport(context.folder("tok") / "1", replace(passport, dims={"batch": [1, 8, 16]}))
+    after = EnsembleRecipe(context, "text", model).key()
+    assert {part for part in before if before[part] != after[part]} == {"step tok"}
