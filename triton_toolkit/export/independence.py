@@ -79,7 +79,9 @@ def distinct_rows(arrays: Arrays, inputs: tuple[TensorSpec, ...]) -> Arrays:
     """Return arrays whose rows differ even where a small sample was tiled to get them.
 
     A row that repeats an earlier one is shifted along its last axis, so values stay those that the
-    user gave; floats are also scaled a little. Rows that differ already are left alone.
+    user gave; floats are also scaled a little. Where it is then still the same (zeros, equal ids, one
+    number a row), floats get noise, and integers values between 0 and the user's, which are as legal.
+    Rows that differ already are left alone.
     """
     import numpy as np
 
@@ -93,7 +95,21 @@ def distinct_rows(arrays: Arrays, inputs: tuple[TensorSpec, ...]) -> Arrays:
                 array[row] = np.roll(array[row], repeats, axis=-1)
             if tensor.dtype.is_float:
                 array[row] *= 1 + repeats / 8
+        if repeats and any(_same_rows(result, row, earlier) for earlier in range(row)):
+            for tensor in inputs:
+                _change_row(result[tensor.name], row, repeats)
     return result
+
+
+def _change_row(array: NDArray[Any], row: int, repeats: int) -> None:
+    import numpy as np
+
+    if np.issubdtype(array.dtype, np.floating):
+        array[row] += np.random.default_rng(row).standard_normal(array[row].shape)
+    elif np.issubdtype(array.dtype, np.integer):
+        array[row] //= repeats + 1
+    elif array.dtype == np.bool_ and repeats % 2:
+        array[row] = ~array[row]
 
 
 def _same_rows(arrays: Arrays, one: int, other: int) -> bool:

@@ -28,6 +28,8 @@ def settle_outputs(
         ExportError: A declared dtype or shape is not what the model gives, or an output of a batched
             model does not start with the batch dimension.
     """
+    for tensor in written:
+        _check_rank(tensor, observed)
     if job.kind == "torch":
         written = tuple(_corrected(tensor, observed) for tensor in written)
     settled = tuple(_settle(tensor, job, observed) for tensor in written)
@@ -40,6 +42,17 @@ def settle_outputs(
                 hint="leave batch_dim out (max_batch_size 0), or return one row for each input row",
             )
     return settled
+
+
+def _check_rank(tensor: TensorSpec, observed: Observed) -> None:
+    """Refuse an output that has more dimensions at some sizes than at others."""
+    for sizes, shapes in observed:
+        if len(shapes[tensor.name]) != len(tensor.shape):
+            raise ExportError(
+                f"output {tensor.name!r} has {len(tensor.shape)} dimensions in the export and "
+                f"{len(shapes[tensor.name])} at {format_sizes(sizes)}",
+                hint="squeeze() without an axis removes a batch of 1 as well: name the axis, squeeze(-1)",
+            )
 
 
 def _corrected(tensor: TensorSpec, observed: Observed) -> TensorSpec:

@@ -129,6 +129,14 @@ class TorchModel(_Described):
     def _complete(self) -> Self:
         if not self.inputs:
             raise RuleError("inputs are missing: name each input with its dtype and shape")
+        for name in self.dims:
+            if not name.isidentifier():
+                raise RuleError(
+                    f"{name!r} cannot name a dimension of a PyTorch model: use letters, digits and _, "
+                    "not starting with a digit",
+                    "dims",
+                    name,
+                )
         if ":" not in self.source:
             raise RuleError(
                 f"{self.source!r} is not module:callable, such as examples.digits:model", "source"

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import ParityError
 from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
 from triton_toolkit.export.parity import Tolerance
@@ -112,3 +113,23 @@ def test_an_export_with_a_batch_dimension_is_checked(project, forward, init):
 def test_an_export_without_a_batch_dimension_may_mix_rows(project):
     project.net("return x - x.mean(0, keepdim=True)")
     assert project.run().outputs[0].shape == ("batch", 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows"),
+    [
+        pytest.param("fp32", np.zeros((4, 3), np.float32), id="zeros"),
+        pytest.param("int64", np.ones((4, 3), np.int64), id="equal-ids"),
+        pytest.param("int64", np.full((4,), 7, np.int64), id="one-number-a-row"),
+        pytest.param("bool", np.ones((4, 3), bool), id="all-true"),
+    ],
+)
+def test_rows_of_equal_values_become_distinct_too(dtype, rows):
+    shape = ("batch", 3) if rows.ndim > 1 else ("batch",)
+    tensor = TensorSpec(name="x", dtype=DataType.parse(dtype), shape=shape)
+    made = distinct_rows({"x": rows}, (tensor,))["x"]
+    assert made.dtype == rows.dtype
+    assert not (made == made[0]).all()
+    if made.dtype.kind == "i":
+        assert made.min() >= 0
+        assert made.max() == rows.max()

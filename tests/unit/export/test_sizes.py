@@ -126,3 +126,10 @@ def test_the_golden_outputs_are_the_originals(project):
     samples = read_samples(project.out)
     assert samples.inputs["x"].shape == (2, 4)
     assert np.array_equal(samples.outputs["y"], samples.inputs["x"] * 3)
+
+
+def test_a_squeeze_that_takes_a_batch_of_one_away_is_told(project):
+    project.net("return self.linear(x).sum(1, keepdim=True).squeeze()")
+    with pytest.raises(ExportError) as caught:
+        project.run()
+    assert "batch=1" in caught.value.message

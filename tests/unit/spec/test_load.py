@@ -157,7 +157,7 @@ def test_an_unknown_name_offers_a_near_one(load, method):
 
 @pytest.mark.parametrize("name", ["no", "on", "1", "2024-01-01", "1.0", "y"])
 def test_names_that_yaml_1_1_would_read_as_something_else(load, name):
-    model = f"{{source: 'a:b', inputs: {{x: {{shape: [{name}x, 3]}}}}, dims: {{{name}x: [1, 2, 3]}}}}"
+    model = f"{{kind: onnx, source: a.onnx, inputs: {{x: {{shape: [{name}x, 3]}}}}, dims: {{{name}x: [1, 2, 3]}}}}"
     assert list(load(f"spec: 1\nmodels:\n  {name}: {model}\n").spec.models) == [name]
 
 
@@ -175,3 +175,10 @@ def test_small_numbers_in_exponents_are_numbers(load):
 
 def test_a_release_newer_than_the_table_is_accepted(load):
     assert load(DIGITS + "release: '27.01'\n").spec.release == "27.01"
+
+
+@pytest.mark.parametrize("name", ["batch-size", "2x", "a.b"])
+def test_a_dimension_of_a_pytorch_model_is_an_identifier(load, name):
+    model = f"{{source: 'a:b', inputs: {{x: {{shape: [{name}, 3]}}}}, dims: {{{name}: [1, 2, 3]}}}}"
+    with pytest.raises(SpecError, match="cannot name a dimension of a PyTorch model"):
+        load(f"spec: 1\nmodels:\n  m: {model}\n")
