@@ -157,7 +157,8 @@ def test_an_unknown_name_offers_a_near_one(load, method):
 
 @pytest.mark.parametrize("name", ["no", "on", "1", "2024-01-01", "1.0", "y"])
 def test_names_that_yaml_1_1_would_read_as_something_else(load, name):
-    model = f"{{kind: onnx, source: a.onnx, inputs: {{x: {{shape: [{name}x, 3]}}}}, dims: {{{name}x: [1, 2, 3]}}}}"
+    inputs = f"inputs: {{x: {{shape: [{name}x, 3]}}}}, dims: {{{name}x: [1, 2, 3]}}"
+    model = f"{{kind: onnx, source: a.onnx, {inputs}}}"
     assert list(load(f"spec: 1\nmodels:\n  {name}: {model}\n").spec.models) == [name]
 
 
