@@ -480,26 +480,6 @@ def test_table_ends_with_the_verdict(server: EmbeddedServer) -> None:
     assert max(len(line.rstrip()) for line in tables) <= 100
 
 
-@pytest.mark.parametrize(("width", "histogram"), [(100, True), (80, False), (60, False), (50, False)])
-def test_tables_fit_a_narrow_terminal_on_one_line_a_row(
-    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, width: int, histogram: bool
-) -> None:
-    monkeypatch.setattr("triton_toolkit.cli._output._PLAIN_WIDTH", width)
-    lines = [line.rstrip() for line in probe(server, "steady", "--concurrency", "1,8").stdout.splitlines()]
-    start = next(i for i, line in enumerate(lines) if line.startswith("Latency in ms"))
-    rules = [i for i, line in enumerate(lines) if line.strip(" ─") == "" and "─" in line]
-    assert len(rules) == 2
-    assert (
-        max(len(line) for line in lines[start + 1 : rules[1] + 3] if not line.startswith("In the")) <= width
-    )
-    for rule in rules:
-        assert lines[rule - 2].strip() == "" or lines[rule - 2].startswith(("Latency", "In the", "warm-up"))
-        assert [line.split()[0] for line in lines[rule + 1 : rule + 3]] == ["1", "8"]
-        assert lines[rule + 3] == ""
-    assert ("p90" in lines[rules[0] - 1], "(log)" in lines[rules[0] - 1]) == (width >= 80, histogram)
-    assert "p99" in lines[rules[0] - 1]
-
-
 def test_output_saves_the_report(server: EmbeddedServer, tmp_path: Path) -> None:
     result = probe(server, "steady", "--json", "--output", str(tmp_path / "probe.json"))
     assert json.loads((tmp_path / "probe.json").read_text()) == json.loads(result.stdout)
