@@ -183,14 +183,13 @@ class LocalStore:
         return sorted(found)
 
     def publication(self, candidate: str) -> Publication | None:
-        """Read the candidate's journal; its version folder leaves it first when it is published."""
+        """Read the candidate's journal; it is there from the end of staging until it is discarded."""
         folder = self._staging / candidate
         try:
             value = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
         except (OSError, ValueError):  # killed while it was staged
             return None
-        publication = Publication(**(value | {"beside": tuple(value["beside"])}))
-        return None if (folder / str(publication.version)).exists() else publication
+        return Publication(**(value | {"beside": tuple(value["beside"])}))
 
     def publish_version(self, candidate: str, model: str, version: int) -> None:
         """Rename the version folder into the model's folder, which is made when it is missing."""
@@ -335,6 +334,15 @@ def _copy(source: Path, target: Path) -> None:
         os.fsync(file.fileno())
 
 
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:  # a former attempt got as far as this
+        return
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
+
+
 @dataclass(frozen=True, slots=True)
 class _Swap:
     """A staged file that takes a published one's place, and back: renames alone, no space needed.
@@ -349,10 +357,7 @@ class _Swap:
     def do(self) -> None:
         if self.published.exists():
             self.former.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(self.published, self.former)
-            except OSError:  # a file system without hard links
-                shutil.copy2(self.published, self.former)
+            _link(self.published, self.former)
         self.published.parent.mkdir(parents=True, exist_ok=True)
         os.replace(self.staged, self.published)
 
@@ -360,7 +365,12 @@ class _Swap:
         if self.staged.exists():
             return
         if self.former.exists():
-            os.replace(self.former, self.published)
+            # The former file stays where it is kept until the candidate is discarded: undone twice, by a
+            # rollback that was killed and by the next deployment, this must not take it for the new one.
+            again = self.former.with_name(f".{self.former.name}.again")
+            again.unlink(missing_ok=True)
+            _link(self.former, again)
+            os.replace(again, self.published)
             return
         os.replace(self.published, self.staged)
         with contextlib.suppress(OSError):  # holds more

@@ -104,7 +104,7 @@ class Store(Protocol):
         """Return the candidates that lie about; under the lock, those of dead deployments."""
 
     def publication(self, candidate: str) -> Publication | None:
-        """Return what of a candidate was published, wholly or in part; None when nothing was."""
+        """Return what a candidate was staged for; None when its staging never ended."""
 
     def publish_version(self, candidate: str, model: str, version: int) -> None:
         """Make a candidate's version folder the model's, by one rename."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,6 +167,48 @@ class Die(Silent):
 options = DeployOptions(names=(sys.argv[2],), rehearsal=False)
 run_deploy(load_project(Path("tt.yaml")), "local", options, Die())
 """
+
+
+_DIE_BACK = _DIE.replace(
+    "        if text == sys.argv[1]:",
+    '        if text == "verify what is served":\n            raise KeyboardInterrupt\n'
+    "        if text == sys.argv[1]:",
+)
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["undo: load", "undo: publish the config", "undo: publish the files", "undo: remember what is served"],
+)
+def test_next_deployment_ends_a_rollback_that_was_killed(workshop, step):
+    folder = workshop.build("m", 1, marker=11)
+    (folder.parent / "labels.txt").write_text("old\n")
+    workshop.deploy("m")
+    before = workshop.tree()
+    workshop.build("m", 2, marker=22)
+    (folder.parent / "labels.txt").write_text("new\n")
+    workshop.project()
+    argv = [sys.executable, "-c", _DIE_BACK, step, workshop.name("m")]
+    assert subprocess.run(argv, cwd=workshop.root, check=False).returncode == -signal.SIGKILL
+    assert workshop.marker("m") == 22
+
+    workshop.build("other", 1, marker=33)
+    workshop.deploy("other")
+    tree = {name: sha for name, sha in workshop.tree().items() if workshop.name("other") not in name}
+    assert tree == before
+    assert (workshop.marker("m"), workshop.serving("m"), workshop.candidates()) == (11, ["1"], [])
+
+
+def test_version_that_is_served_without_a_folder_gives_way_to_what_lies_on_disk(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    workshop.build("m", 2, marker=22)
+    workshop.deploy("m")
+    shutil.rmtree(workshop.store / workshop.name("m") / "2")
+    workshop.build("other", 1, marker=33)
+    report = workshop.deploy("other")
+    assert any("has no folder any more" in note for note in report.notes)
+    assert workshop.serving("m") == ["1"]
 
 
 @pytest.mark.parametrize(
