@@ -545,3 +545,52 @@ class _Version(tuple[int, ...]):
     @property
     def minor(self) -> int:
         return self[1]
+
+
+def test_no_character_of_the_repositorys_path_reaches_a_shell(tmp_path: Path) -> None:
+    repository = tmp_path / "my project $(touch pwned) `touch pwned` é"
+    add_python(repository, "echo")
+    add_python(repository, "broken", config=PYTHON_CONFIG.replace("TYPE_FP32", "TYPE_FP33", 1))
+    with EmbeddedServer(ServeOptions(repository=repository, ready_timeout_s=60.0, **AT_ONCE)) as server:
+        models = {report.name: report for report in server.models()}
+        assert models["echo"].ready
+        assert str(repository / "broken") in models["broken"].reason
+        assert not Path(f"/proc/{server.pid}/cwd", "pwned").exists()
+    assert not list(tmp_path.rglob("pwned"))
+    assert not Path("pwned").exists()
+
+
+def test_a_temporary_folder_that_is_unsafe_in_a_shell_is_refused(
+    single: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(EnvironmentProblem, match="not safe in a shell") as caught:
+        EmbeddedServer(ServeOptions(repository=single)).start()
+    assert "TMPDIR" in caught.value.hint
+    assert list(folder.iterdir()) == []
+
+
+def test_a_model_that_the_server_drops_from_its_index_is_still_reported(tmp_path: Path) -> None:
+    add_python(tmp_path, "echo")
+    add_python(tmp_path, "empty")
+    (tmp_path / "empty/1").rename(tmp_path / "empty/v1")
+    with EmbeddedServer(ServeOptions(repository=tmp_path, **AT_ONCE)) as server:
+        models = {report.name: report for report in server.models()}
+    assert models["echo"].ready
+    assert models["empty"].state == "UNAVAILABLE"
+    assert "at least one version must be available" in models["empty"].reason
+
+
+def test_a_port_whose_last_connections_have_just_ended_is_free() -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = listener.accept()
+            accepted.close()  # this side ends first, so the port is in TIME_WAIT
+            assert client.recv(1) == b""
+    assert choose_ports("127.0.0.1", grpc=port, http=None, metrics=None).grpc == port

@@ -69,6 +69,7 @@ class EmbeddedServer:
         self._process: ServerProcess | None = None
         self._ports: Ports | None = None
         self._reasons: dict[str, str] = {}
+        self._reached = self.options.repository
 
     def __enter__(self) -> Self:
         """Start the server and load the models."""
@@ -136,13 +137,18 @@ class EmbeddedServer:
         Raises:
             ServerError: The server has ended, or does not answer.
         """
+        index = self._index()
+        dropped = self._reasons.keys() - {report.name for report in index if report.version}
+        # Triton leaves some models that failed out of its index, or without a state.
+        index = [report for report in index if report.name not in dropped]
+        index += [ModelReport(name=name, version="", state="UNAVAILABLE", reason="") for name in dropped]
         return [
             replace(
                 report,
                 state="UNAVAILABLE" if report.name in self._reasons and not report.ready else report.state,
                 reason="" if report.ready else self._reasons.get(report.name) or clean(report.reason),
             )
-            for report in sorted(self._index(), key=lambda report: (report.name, report.version))
+            for report in sorted(index, key=lambda report: (report.name, report.version))
             if not report.name.startswith(".")
         ]
 
@@ -162,7 +168,8 @@ class EmbeddedServer:
             answer = control.load(model, timeout_s)
         self._reasons.pop(model, None)
         if answer:
-            self._reasons[model] = reason_of_failure(model, answer, self.log_text())
+            reason = reason_of_failure(model, answer, self.log_text())
+            self._reasons[model] = reason.replace(str(self._reached), str(self.options.repository))
         return self._reasons.get(model, "")
 
     def log_text(self) -> str:
@@ -220,8 +227,9 @@ class EmbeddedServer:
     def _launch(self, info: EmbeddedInfo, ports: Ports) -> ServerProcess:
         options = self.options
         folder = ServerFolder(info)
+        self._reached = folder.reach(options.repository)
         flags = (
-            f"--model-repository={options.repository}",
+            f"--model-repository={self._reached}",
             f"--http-address={options.host}",
             f"--grpc-address={options.host}",
             f"--http-port={ports.http}",

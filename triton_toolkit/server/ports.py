@@ -95,4 +95,7 @@ def _own_sockets(pid: int) -> set[str]:
 
 
 def _socket_for(host: str) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    holder = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    # As the server does: connections that have ended keep a port for a minute, and nothing listens on it.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return holder

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ _BACKENDS = Path(__file__).with_name("backends")
 _POLL_S = 0.02
 _HANDSHAKE_S = 30.0
 _END_SLACK_S = 15.0
+_SAFE_IN_A_SHELL = re.compile(r"[A-Za-z0-9._/+@%:,=-]+")
 _FOLDER_PREFIX = "tt-serve-"
 SHM_PREFIX = "tt_"
 PARALLEL_LOADS = 8
@@ -63,6 +65,13 @@ class ServerFolder:
     def __init__(self, info: EmbeddedInfo) -> None:
         with host_errors("prepare the embedded server's temporary folder"):
             self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+            if not _SAFE_IN_A_SHELL.fullmatch(str(self.path)):
+                self.discard()
+                raise EnvironmentProblem(
+                    f"the temporary folder {str(self.path.parent)!r} has a character that is not safe in a "
+                    "shell, through which Triton starts its Python backend",
+                    hint="set TMPDIR to a folder named with letters, digits and ._-",
+                )
             try:
                 self._fill(info)
             except BaseException:
@@ -79,6 +88,18 @@ class ServerFolder:
     def environment(self) -> Path:
         """The virtual environment of Python models."""
         return self.path / "env"
+
+    def reach(self, repository: Path) -> Path:
+        """Return a path of the repository that is safe in a shell.
+
+        Triton's Python backend starts each stub through ``bash -c`` with the model's path unquoted: a space
+        breaks the command, and ``$(…)`` would be run. Such a repository is served through a link in here.
+        """
+        if _SAFE_IN_A_SHELL.fullmatch(str(repository)):
+            return repository
+        link = self.path / "repository"
+        link.symlink_to(repository, target_is_directory=True)
+        return link
 
     @property
     def log(self) -> Path:
