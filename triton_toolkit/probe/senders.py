@@ -6,6 +6,7 @@ how they travel (threads here) is the sender's own affair.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from array import array
@@ -54,6 +55,7 @@ class Record:
     differing: int = 0
     kept: list[tuple[int, Answer]] = field(default_factory=list)
     _kept_bytes: int = 0
+    _chance: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - no secret
 
     def add(self, start_ns: int, end_ns: int, kind: int) -> None:
         """Note one request."""
@@ -69,11 +71,20 @@ class Record:
         self.add(start_ns, end_ns, self.names.index(failure.kind))
 
     def differ(self, request: int, answer: Answer) -> None:
-        """Note an answer that is not what the request gave alone; the first few are kept."""
+        """Note an answer that is not what the request gave alone, and keep a fair sample of them.
+
+        Each has the same chance to be kept, whenever it came (reservoir sampling, Vitter's algorithm R):
+        harmless rounding at the start must not hide what goes wrong later.
+        """
         self.differing += 1
         if len(self.kept) < _KEPT and self._kept_bytes < _KEPT_BYTES:
             self.kept.append((request, answer))
             self._kept_bytes += len(answer.body)
+            return
+        place = self._chance.randrange(self.differing)
+        if place < len(self.kept):
+            self._kept_bytes += len(answer.body) - len(self.kept[place][1].body)
+            self.kept[place] = (request, answer)
 
 
 @dataclass(slots=True)

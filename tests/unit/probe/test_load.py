@@ -97,3 +97,12 @@ def test_bug_in_a_worker_is_raised_and_the_collector_is_restored() -> None:
     with pytest.raises(ZeroDivisionError):
         run_closed_loop(ThreadSender(_Broken()), [Request(b"")], 2, timing, lambda: None)  # type: ignore[arg-type]
     assert gc.isenabled()
+
+
+def test_answers_that_differ_late_are_kept_as_well_as_early_ones() -> None:
+    record = Record()
+    for index in range(1000):
+        record.differ(index, Answer(b"x"))
+    assert len(record.kept) == 16
+    late = [index for index, _ in record.kept if index >= 500]
+    assert 4 <= len(late) <= 12
