@@ -26,7 +26,7 @@ from triton_toolkit._files import host_errors, sha256_file, write_json, write_te
 from triton_toolkit.deploy.lock import LockOwner, hold_lock, lock_owner
 from triton_toolkit.deploy.source import BuiltModel, files_beside
 from triton_toolkit.deploy.store import CANDIDATE_PREFIX, Publication
-from triton_toolkit.errors import DeployError, EnvironmentProblem
+from triton_toolkit.errors import DeployError, EnvironmentProblem, RepositoryError
 from triton_toolkit.repository.layout import CONFIG_NAME, model_folders, versions
 from triton_toolkit.repository.passport import Passport, Samples, check_files, read_passport, read_samples
 
@@ -109,7 +109,12 @@ class LocalStore:
     def config_text(self, model: str) -> str | None:
         """Return the text of ``config.pbtxt``."""
         path = self.root / model / CONFIG_NAME
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        try:
+            return path.read_text(encoding="utf-8") if path.is_file() else None
+        except UnicodeDecodeError as exc:
+            raise RepositoryError(f"{path}: not UTF-8 text (byte {exc.start})") from exc
+        except OSError as exc:
+            raise RepositoryError(f"{path}: cannot be read: {exc.strerror}") from exc
 
     def passport(self, model: str, version: int) -> Passport | None:
         """Read a version's passport."""

@@ -157,8 +157,8 @@ def live_ensembles(store: Store, index: Sequence[ModelState]) -> dict[str, Model
     """Return the configs of the store's ensembles that the server has READY."""
     found = {}
     for name in store.models():
-        text = store.config_text(name)
-        if text is not None and serving_versions(index, name):
+        text = store.config_text(name) if serving_versions(index, name) else None
+        if text is not None:
             config = parse_config(text, f"{store.location}/{name}/config.pbtxt")
             if config.HasField("ensemble_scheduling"):
                 found[name] = config

@@ -15,7 +15,7 @@ from triton_toolkit.deploy.lock import LockOwner
 from triton_toolkit.deploy.run import auth_headers
 from triton_toolkit.deploy.source import changed_sources, read_built
 from triton_toolkit.deploy.store import CANDIDATE_PREFIX, Store
-from triton_toolkit.errors import TritonToolkitError
+from triton_toolkit.errors import RepositoryError, TritonToolkitError
 from triton_toolkit.repository.passport import Passport
 
 if TYPE_CHECKING:
@@ -202,18 +202,31 @@ class _Reader:
             self._version(name, number, states.get(number), on_disk=number in present)
             for number in sorted({*states, *present})
         )
-        built, drift = self._against_build(name, present)
+        try:
+            built, drift = self._against_build(name, present)
+        except RepositoryError as exc:  # one damaged model is its own line, not the end of all
+            built, drift = None, [exc.message]
         drift += [
             f"version {version.number} on the target: {problem}"
             for version in versions
             for problem in version.damage
         ]
-        drift += self._against_server(name, [item.number for item in versions if item.state == "READY"])
-        return ModelStatus(name=name, versions=versions, built=built, drift=tuple(drift))
+        try:
+            serving = [item.number for item in versions if item.state == "READY"]
+            drift += self._against_server(name, serving)
+        except RepositoryError as exc:
+            drift.append(exc.message)
+        return ModelStatus(name=name, versions=versions, built=built, drift=tuple(dict.fromkeys(drift)))
 
     def _version(self, name: str, number: int, state: ModelState | None, *, on_disk: bool) -> VersionStatus:
-        passport = self.store.passport(name, number) if on_disk else None
-        damage = self.store.damage(name, number, passport) if passport and self.verify else ()
+        damage: list[str] = []
+        passport = None
+        try:
+            passport = self.store.passport(name, number) if on_disk else None
+        except RepositoryError as exc:
+            damage.append(exc.message)
+        if passport and self.verify:
+            damage += self.store.damage(name, number, passport)
         return VersionStatus(
             number=number,
             state=state.state if state else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -253,3 +254,20 @@ def test_sources_that_changed_since_the_build_are_told_by_both_commands(workshop
     assert _model(workshop).drift == (text, "not deployed")
     assert f"{workshop.name('m')}: {text}" in workshop.deploy("m").notes
     assert _model(workshop).drift == (text,)
+
+
+@pytest.mark.parametrize("config", [b"max_batch: 1", b'name: "\xff"'], ids=["unparsable", "not-utf-8"])
+def test_a_damaged_bystander_is_a_line_of_status_and_no_obstacle_to_deploy(workshop, config, request):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    bystander = workshop.store / workshop.name("bystander")
+    request.addfinalizer(lambda: shutil.rmtree(bystander))
+    (bystander / "1").mkdir(parents=True)
+    (bystander / "config.pbtxt").write_bytes(config)
+    (bystander / "1/passport.json").write_text("{")
+    models = {model.name: model for model in read_status(workshop.project(), "local").models}
+    assert any("config.pbtxt" in line for line in models[workshop.name("bystander")].drift)
+    assert any("passport" in line for line in models[workshop.name("bystander")].drift)
+    assert models[workshop.name("m")].drift == ()
+    workshop.build("m", 2, marker=22)
+    assert workshop.deploy("m").verdict == "deployed"
