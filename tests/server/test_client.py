@@ -36,6 +36,7 @@ platform: "ensemble"
 ensemble_scheduling { step { model_name: "batched" model_version: -1
   input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } } }
 """
+_ODD_NAMES = ("a+b", "a%2Bc", "a:@&=b", "a[b]")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,10 @@ def echo_server(embedded_server, tmp_path_factory):
     (store / "echo" / "config.pbtxt").write_text(_PYTHON + tensors)
     (store / "batched" / "config.pbtxt").write_text(_PYTHON + _BATCHED)
     (store / "spare" / "config.pbtxt").write_text(_ENSEMBLE + _BATCHED)
-    return embedded_server(store)
+    for name in _ODD_NAMES:
+        (store / name / "1").mkdir(parents=True)
+        (store / name / "config.pbtxt").write_text(_ENSEMBLE + _BATCHED)
+    return embedded_server(store, load=("echo", "batched", "spare"))
 
 
 @pytest.fixture(params=["grpc", "http"])
@@ -161,3 +165,14 @@ def test_unloading_what_is_not_there_changes_nothing(client):
     before = client.index()
     client.unload("nothing")
     assert [(state.name, state.version) for state in client.index()] == [(s.name, s.version) for s in before]
+
+
+@pytest.mark.parametrize("name", _ODD_NAMES)
+def test_name_that_a_url_would_escape_is_the_model_s_own(client, name):
+    client.load(name)
+    sent = np.ones((1, 2), np.float32)
+    assert client.infer(name, {"x": sent}, version="1").outputs["y"].tolist() == sent.tolist()
+    assert client.model_metadata(name).name == name
+    assert client.statistics(name).name == name
+    client.unload(name)
+    assert [state.ready for state in client.index() if state.name == name] == [False]

@@ -17,9 +17,8 @@ import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
-from triton_toolkit.client.endpoint import Endpoint
+from triton_toolkit.client.endpoint import Endpoint, model_path
 from triton_toolkit.client.errors import TransportFailure, http_status
 
 if TYPE_CHECKING:
@@ -168,21 +167,18 @@ def _encode(method: str, request: Any) -> tuple[str, str, dict[str, str], bytes 
     if method in _GET_PATHS:
         return "GET", _GET_PATHS[method], {}, None
     if method in _MODEL_PATHS:
-        return "GET", _model_path(request.name, request.version) + _MODEL_PATHS[method], {}, None
+        path = "/v2" + model_path(request.name, request.version) + _MODEL_PATHS[method]
+        return "GET", path, {}, None
     if method == "ModelInfer":
         header, body = _infer_body(request)
         headers = {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(header)}
-        return "POST", _model_path(request.model_name, request.model_version) + "/infer", headers, body
+        path = f"/v2{model_path(request.model_name, request.model_version)}/infer"
+        return "POST", path, headers, body
     path = "/v2/repository/index"
     if method != "RepositoryIndex":
         action = "load" if method == "RepositoryModelLoad" else "unload"
-        path = f"/v2/repository/models/{quote(request.model_name, safe='')}/{action}"
+        path = f"/v2/repository{model_path(request.model_name)}/{action}"
     return "POST", path, {"Content-Type": "application/json"}, b"{}"
-
-
-def _model_path(name: str, version: str) -> str:
-    path = f"/v2/models/{quote(name, safe='')}"
-    return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 
 def _infer_body(request: Any) -> tuple[int, bytes]:

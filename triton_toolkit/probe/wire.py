@@ -13,9 +13,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import quote
 
-from triton_toolkit.client.endpoint import Endpoint, parse_url
+from triton_toolkit.client.endpoint import Endpoint, model_path, parse_url
 from triton_toolkit.client.errors import http_status
 from triton_toolkit.client.payloads import infer_request, infer_result, to_wire
 from triton_toolkit.client.transport import open_channel
@@ -230,11 +229,8 @@ class HttpWire:
         return f"POST {self._path()} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
 
     def _path(self) -> str:
-        destination = self._destination
-        path = f"{self._endpoint.base_path}/v2/models/{quote(destination.model, safe='')}"
-        if destination.version:
-            path += f"/versions/{quote(destination.version, safe='')}"
-        return path + "/infer"
+        path = model_path(self._destination.model, self._destination.version)
+        return f"{self._endpoint.base_path}/v2{path}/infer"
 
     def decode(self, answer: Answer) -> InferResult:
         """Parse a response body."""

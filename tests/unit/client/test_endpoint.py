@@ -1,6 +1,6 @@
 import pytest
 
-from triton_toolkit.client.endpoint import parse_url
+from triton_toolkit.client.endpoint import model_path, parse_url
 from triton_toolkit.errors import UsageError
 
 
@@ -44,3 +44,15 @@ def test_credentials_in_a_url_are_refused_and_not_repeated():
     with pytest.raises(UsageError) as caught:
         parse_url("http://me:secret@host:8000")
     assert "secret" not in caught.value.message + caught.value.hint
+
+
+def test_model_s_path_has_its_name_as_it_is():
+    assert model_path("a+b") == "/models/a+b"
+    assert model_path("a%2Bb", "3") == "/models/a%2Bb/versions/3"
+
+
+@pytest.mark.parametrize("name", ["a b", "a?b", "a#b", "a/b", "ü", "a\rb", "a\x7f"])
+def test_name_that_http_cannot_carry_unescaped_is_refused(name):
+    with pytest.raises(UsageError, match="cannot be named over HTTP") as caught:
+        model_path(name)
+    assert "grpc://" in caught.value.hint

@@ -34,7 +34,7 @@ def destination(scheme: str = "grpc", version: str = "3") -> Destination:
     return Destination(
         url=f"{scheme}://127.0.0.1:1/base" if scheme == "http" else f"{scheme}://127.0.0.1:1",
         headers={"Authorization": "Bearer 1"},
-        model="my model",
+        model="my+model",
         version=version,
         timeout_s=1.0,
     )
@@ -58,7 +58,7 @@ def test_grpc_request_is_tritonclient_s(grpc_wire: Wire) -> None:
         InferInput(name, list(array.shape), types[name]).set_data_from_numpy(array)
         for name, array in INPUTS.items()
     ]
-    theirs = _get_inference_request("my model", tensors, "3", "", None, 0, False, False, 0, None, None)
+    theirs = _get_inference_request("my+model", tensors, "3", "", None, 0, False, False, 0, None, None)
     assert service_pb2.ModelInferRequest.FromString(grpc_wire.encode(INPUTS)) == theirs
 
 
@@ -67,7 +67,7 @@ def test_http_request_has_path_headers_and_both_parts(http_wire: Wire) -> None:
     lines = head.decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines[1:])
     length = int(headers["Inference-Header-Content-Length"])
-    assert lines[0] == "POST /base/v2/models/my%20model/versions/3/infer HTTP/1.1"
+    assert lines[0] == "POST /base/v2/models/my+model/versions/3/infer HTTP/1.1"
     assert headers["Authorization"] == "Bearer 1"
     assert int(headers["Content-Length"]) == len(body)
     assert [item["name"] for item in json.loads(body[:length])["inputs"]] == ["x", "flag", "text"]
