@@ -1,4 +1,4 @@
-"""The address of a server: ``grpc://HOST:PORT``, ``grpcs://``, ``http://`` or ``https://``, and of a model there."""
+"""The address of a server, ``grpc://HOST:PORT``, ``grpcs://``, ``http://`` or ``https://``, and of its models."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from triton_toolkit.client.endpoint import parse_url
 from triton_toolkit.client.errors import Call, TransportFailure, to_error
+from triton_toolkit.client.headers import check_headers
 from triton_toolkit.client.payloads import infer_request, infer_result
 from triton_toolkit.client.transport import open_transport
 from triton_toolkit.client.types import (
@@ -46,7 +47,7 @@ class TritonClient:
         headers: Sent with every call, for authorisation.
 
     Raises:
-        UsageError: The URL cannot be used.
+        UsageError: The URL cannot be used, or a header cannot be sent.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class TritonClient:
     ) -> None:
         self.url = url
         self.timeout_s = timeout_s
+        check_headers(headers or {})
         self._transport = open_transport(parse_url(url), headers or {})
 
     def __enter__(self) -> Self:

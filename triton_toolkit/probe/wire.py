@@ -218,11 +218,12 @@ class HttpWire:
             tensors.append(tensor.set_data_from_numpy(array))
         body, json_length = InferenceServerClient.generate_request_body(tensors)
         headers = {
-            "Host": self._endpoint.address,
             **self._destination.headers,
             "Content-Type": "application/octet-stream",
             "Content-Length": str(len(body)),
         }
+        if "host" not in map(str.lower, headers):  # an ingress may route by another name
+            headers = {"Host": self._endpoint.address, **headers}
         if json_length is not None:
             headers["Inference-Header-Content-Length"] = str(json_length)
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -69,6 +69,13 @@ def test_server_that_hangs_is_3_within_the_deadline(silent_port: int, scheme: st
         (["--dim", "seq=0"], "'0' is not a whole number of at least 1"),
         (["--header", "secret"], "a header is NAME:VALUE"),
         (["--header", "a:b\r\nc:d"], "a header is NAME:VALUE"),
+        (["--header", "x:caf\u00e9"], "header 'x' has a value that cannot be sent"),
+        (["--header", "\u00fc:1"], "header '\u00fc' has a name that cannot be sent"),
+        (["--header", "a b:1"], "header 'a b' has a name that cannot be sent"),
+        (
+            ["--url", "http://gpu:8000", "--header", "x:caf\u00e9"],
+            "header 'x' has a value that cannot be sent",
+        ),
         (["--url", "gpu:8001"], "has no scheme"),
         (["--spec", "missing.yaml"], "missing.yaml"),
     ],

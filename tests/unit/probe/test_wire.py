@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,13 @@ def test_http_request_has_path_headers_and_both_parts(http_wire: Wire) -> None:
     assert int(headers["Content-Length"]) == len(body)
     assert [item["name"] for item in json.loads(body[:length])["inputs"]] == ["x", "flag", "text"]
     assert body[length:] == INPUTS["x"].tobytes() + b"\x01\x00" + b"\x02\0\0\0a\x00\0\0\0\0"
+
+
+@pytest.mark.parametrize(("given", "sent"), [({}, b"Host: 127.0.0.1:1"), ({"host": "a.b"}, b"host: a.b")])
+def test_http_request_has_one_host(given: dict[str, str], sent: bytes) -> None:
+    wire = open_wire(replace(destination("http"), headers=given))
+    lines = wire.encode(INPUTS).partition(b"\r\n\r\n")[0].split(b"\r\n")
+    assert [line for line in lines if line.lower().startswith(b"host:")] == [sent]
 
 
 def test_grpc_answer_is_read(grpc_wire: Wire) -> None:
