@@ -360,6 +360,10 @@ class TestAnswers:
         found = report(server, "random", "--concurrency", "4")
         assert found["correctness"]["deterministic"] is False
         assert found["verdict"] == "pass"
+        answers = found["runs"][0]["answers"]
+        compared = f"{answers['checked']} of {answers['differing']} differing answers were compared"
+        assert found["runs"][0]["notes"][-1].startswith(compared)
+        assert f"{compared} at concurrency 4" in found["reasons"][0]
 
     @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
     def test_bytes_and_dynamic_dimensions(self, server: EmbeddedServer, http: bool) -> None:

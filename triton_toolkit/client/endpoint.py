@@ -1,4 +1,4 @@
-"""The address of a server, ``grpc://HOST:PORT``, ``grpcs://``, ``http://`` or ``https://``, and of its models."""
+"""Addresses: a server's (``grpc://HOST:PORT``, ``grpcs://``, ``http://``, ``https://``), a model's path on it."""
 
 from __future__ import annotations
 

@@ -83,6 +83,12 @@ class Run:
         """The number of failed requests."""
         return sum(self.errors.values())
 
+    @property
+    def compared(self) -> str:
+        """How many of the answers that differ were looked at, in words; "" where it was all of them."""
+        differing, checked = self.answers.get("differing", 0), self.answers.get("checked", 0)
+        return f"{checked} of {differing} differing answers were compared" if checked < differing else ""
+
     def as_dict(self) -> dict[str, Any]:
         """Return it for a report."""
         split = self.split.as_dict() if self.split else {}

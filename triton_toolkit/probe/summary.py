@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triton_toolkit.probe.correctness import Checker, Loaded, Reference
 from triton_toolkit.probe.load import Step
@@ -47,7 +47,7 @@ def summarise(
     figures = _split(step, context)
     kept = step.kept()
     loaded = checker.check_loaded(reference, kept, wire, rows)
-    return Run(
+    run = Run(
         concurrency=step.concurrency,
         batch_size=rows,
         duration_s=step.timing.duration_s,
@@ -79,6 +79,7 @@ def summarise(
         wrong=tuple(loaded.wrong[:3]),
         notes=(*_notes(step, sample, latency, figures), *_version_notes(loaded, reference)),
     )
+    return replace(run, notes=(*run.notes, f"{run.compared}, chosen by lot")) if run.compared else run
 
 
 def histograms(samples: Sequence[Sample]) -> list[Histogram | None]:

@@ -70,9 +70,10 @@ def _wrong_answers(evidence: Evidence) -> list[str]:
     reasons = [f"wrong answer: {problem}" for problem in evidence.correctness.problems]
     for run in evidence.runs:
         if run.wrong:
+            compared = f" ({run.compared})" if run.compared else ""
             reasons.append(
                 f"wrong answers at concurrency {run.concurrency}: {run.answers['wrong']} of "
-                f"{run.answers['checked']} that were checked; the first: {run.wrong[0]}"
+                f"{run.answers['checked']} that were checked{compared}; the first: {run.wrong[0]}"
             )
     return reasons
 
@@ -106,7 +107,8 @@ def _kinds(counts: dict[str, int]) -> str:
 
 def _nothing_wrong(evidence: Evidence) -> str:
     answers = "answers match the golden sample" if evidence.correctness.golden else "answers are as declared"
-    return f"{answers}, no request failed; no objective was given"
+    compared = (f"{run.compared} at concurrency {run.concurrency}" for run in evidence.runs if run.compared)
+    return "; ".join((f"{answers}, no request failed", *compared, "no objective was given"))
 
 
 def _judge(objective: Objective, run: Run, evidence: Evidence) -> Judgement:

@@ -141,6 +141,19 @@ class TestAnswers:
     def test_nothing_asked_and_nothing_wrong_passes(self, verdict: Make) -> None:
         assert verdict().reasons == ("answers are as declared, no request failed; no objective was given",)
 
+    def test_a_sample_of_the_differing_answers_is_called_one(self, verdict: Make, run: Make) -> None:
+        answers = {"differing": 900, "wrong": 3, "checked": 16}
+        found = verdict("p99<11ms", run(concurrency=8, wrong=("output 'y' differs",), answers=answers))
+        assert "3 of 16 that were checked (16 of 900 differing answers were compared)" in found.reasons[0]
+
+    def test_a_pass_from_a_sample_of_the_differing_answers_says_so(self, verdict: Make, run: Make) -> None:
+        some = run(concurrency=8, answers={"differing": 900, "wrong": 0, "checked": 16})
+        every = run(answers={"differing": 16, "wrong": 0, "checked": 16})
+        assert (
+            "; 16 of 900 differing answers were compared at concurrency 8; " in verdict("", some).reasons[0]
+        )
+        assert "compared" not in verdict("", every).reasons[0]
+
 
 def test_server_mean_without_statistics_is_open(verdict: Make) -> None:
     assert verdict("queue_mean<1ms", split=None).word == "inconclusive"
