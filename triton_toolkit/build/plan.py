@@ -32,13 +32,13 @@ class Decision:
 
 
 def build_order(project: Project, names: Sequence[str]) -> list[str]:
-    """Return the named models (all without names) and the steps they need, steps first.
+    """Return the named models (all without names), their variants and the steps they need, steps first.
 
     Raises:
         SpecError: An unknown model, an unknown step, or ensembles that contain each other.
     """
     graph: dict[str, list[str]] = {}
-    todo = list(names) or list(project.spec.models)
+    todo = project.with_variants(names) or list(project.spec.models)
     while todo:
         name = todo.pop()
         if name in graph:

@@ -27,7 +27,9 @@ from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import TritonToolkitError
 from triton_toolkit.spec.faults import RuleError
 
-_NOT_YET = "is not built by this version of tt (backend onnxruntime, precision fp32 are)"
+_NOT_YET = "is not built by this version of tt (backend onnxruntime is)"
+
+Precision = Literal["fp32", "fp16", "int8", "int8-fp16", "int8-dynamic"]
 _MAX_SIZE = 2**31 - 1
 
 
@@ -138,16 +140,48 @@ class Variant(Base):
     """One precision and backend form of a model."""
 
     backend: Literal["onnxruntime"] = "onnxruntime"
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = Field(
+        "fp32",
+        description="fp32; fp16 and int8 as TensorRT takes them (FP32 inputs and outputs); int8-fp16: the "
+        "rest in FP16; int8-dynamic: linear layers only, for serving on a CPU.",
+    )
+    calibration: str | None = Field(
+        None,
+        description="module:callable giving real input batches: a list of named arrays. INT8 is calibrated "
+        "with them, FP16 looks for what overflows.",
+    )
+    keep: list[str] = Field(
+        default_factory=list, description="Patterns (such as /head/*) of nodes that stay in FP32."
+    )
+    reduce_range: bool | None = Field(
+        None,
+        description="7-bit weights, for CPUs without VNNI, whose INT8 kernels saturate; where left out, "
+        "as this machine's CPU needs unless every instance group is of KIND_GPU.",
+    )
+    max_absolute_drop: Share | None = Field(
+        None, description="Largest loss of the accuracy metric; that of accuracy where left out."
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _say_what_is_missing(cls, value: Any) -> Any:
-        known = {"backend": ("onnxruntime",), "precision": ("fp32",)}
-        for key, names in known.items():
-            if isinstance(value, dict) and key in value and value[key] not in names:
-                raise RuleError(f"{value[key]!r} {_NOT_YET}", key)
+        if isinstance(value, dict) and value.get("backend", "onnxruntime") != "onnxruntime":
+            raise RuleError(f"{value['backend']!r} {_NOT_YET}", "backend")
         return value
+
+    @model_validator(mode="after")
+    def _data_fits(self) -> Self:
+        if self.precision in ("int8", "int8-fp16") and self.calibration is None:
+            raise RuleError(
+                f"precision {self.precision} needs calibration: module:callable giving real input batches",
+                "calibration",
+                hint="ranges measured on random data are wrong for real data; int8-dynamic needs none",
+            )
+        if self.precision in ("fp32", "int8-dynamic"):
+            for key in ("calibration", *(("keep", "reduce_range") if self.precision == "fp32" else ())):
+                if getattr(self, key):
+                    raise RuleError(f"means nothing for precision {self.precision}", key)
+        return self
 
 
 class Accuracy(Base):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,16 @@ DEFAULT_NAME = "tt.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A loaded spec. Relative paths in it start at ``root``, the spec file's folder."""
+    """A loaded spec. Relative paths in it start at ``root``, the spec file's folder.
+
+    ``spec.models`` also holds a model for each variant that another lists under ``also``;
+    ``variant_of`` says whose it is.
+    """
 
     root: Path
     spec: Spec
     source: Source
+    variant_of: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def repository(self) -> Path:
@@ -32,7 +37,16 @@ class Project:
 
     def error(self, path: KeyPath, message: str, hint: str = "") -> SpecError:
         """Return (not raise) an error about a key of the spec."""
+        if path[:1] == ("models",) and len(path) > 1:
+            path = ("models", self.variant_of.get(str(path[1]), path[1]), *path[2:])
         return self.source.error(path, message, hint)
+
+    def with_variants(self, names: Sequence[str]) -> list[str]:
+        """Return models, each followed by those that it lists under ``also``."""
+        return [found for name in names for found in (name, *self._variants(name))]
+
+    def _variants(self, name: str) -> list[str]:
+        return [variant for variant, base in self.variant_of.items() if base == name]
 
     def model(self, name: str) -> Model:
         """Return a model of the spec.
@@ -87,7 +101,28 @@ def load_project(path: Path) -> Project:
         raise source.error((), "a spec is a mapping of keys, starting with `spec: 1`")
     _include(source, path)
     _extend(source)
-    return Project(root=path.resolve().parent, spec=_validate(source), source=source)
+    spec, variant_of = _with_variants(source, _validate(source))
+    return Project(root=path.resolve().parent, spec=spec, source=source, variant_of=variant_of)
+
+
+def _with_variants(source: Source, spec: Spec) -> tuple[Spec, dict[str, str]]:
+    """Give each variant under ``also`` a model of its own, named MODEL_VARIANT, after its model."""
+    models: dict[str, Model] = {}
+    variant_of: dict[str, str] = {}
+    for name, model in spec.models.items():
+        models[name] = model
+        if model.kind not in ("torch", "onnx"):
+            continue
+        for index, variant in enumerate(model.also):
+            derived = f"{name}_{variant}"
+            if derived in spec.models or derived in variant_of:
+                raise source.error(
+                    ("models", name, "also", index),
+                    f"would be served as {derived!r}, a name that is taken already",
+                )
+            models[derived] = model.model_copy(update={"serve_variant": variant, "also": []})
+            variant_of[derived] = name
+    return spec.model_copy(update={"models": models}), variant_of
 
 
 def _include(source: Source, path: Path) -> None:

@@ -112,18 +112,47 @@ class _Described(_Served):
                 )
 
 
-class TorchModel(_Described):
-    """A PyTorch model, exported to ONNX and proven against the original."""
+class _Exported(_Described):
+    """A model that becomes an ONNX file, in one or several precisions."""
 
-    kind: Literal["torch"] = "torch"
-    source: str = Field(description="module:callable returning a torch.nn.Module.")
-    accuracy: Accuracy | None = Field(None, description="A task metric that the export must keep.")
+    accuracy: Accuracy | None = Field(
+        None, description="A task metric that the export and every variant must keep."
+    )
     variants: dict[Name, Variant] = Field(
         default_factory=lambda: {"fp32": Variant()},
         min_length=1,
         description="Forms that can be built, by name.",
     )
     serve_variant: str | None = Field(None, description="The one that is served; the first where left out.")
+    also: list[str] = Field(
+        default_factory=list, description="Further variants to build, each served as MODEL_VARIANT."
+    )
+
+    @model_validator(mode="after")
+    def _variants_exist(self) -> Self:
+        chosen = [(self.serve_variant, ("serve_variant",))] if self.serve_variant is not None else []
+        chosen += [(name, ("also", index)) for index, name in enumerate(self.also)]
+        for name, where in chosen:
+            if name not in self.variants:
+                raise RuleError(f"{name!r} is not one of {', '.join(self.variants)}", *where)
+        for index, name in enumerate(self.also):
+            if name == self.variant:
+                raise RuleError(f"{name!r} is served under the model's own name already", "also", index)
+            if name in self.also[:index]:
+                raise RuleError(f"{name!r} is listed twice", "also", index)
+        return self
+
+    @property
+    def variant(self) -> str:
+        """The name of the variant that is served under the model's own name."""
+        return self.serve_variant or next(iter(self.variants))
+
+
+class TorchModel(_Exported):
+    """A PyTorch model, exported to ONNX and proven against the original."""
+
+    kind: Literal["torch"] = "torch"
+    source: str = Field(description="module:callable returning a torch.nn.Module.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -141,19 +170,10 @@ class TorchModel(_Described):
             raise RuleError(
                 f"{self.source!r} is not module:callable, such as examples.digits:model", "source"
             )
-        if self.serve_variant is not None and self.serve_variant not in self.variants:
-            raise RuleError(
-                f"{self.serve_variant!r} is not one of {', '.join(self.variants)}", "serve_variant"
-            )
         return self
 
-    @property
-    def variant(self) -> str:
-        """The name of the variant that is built and served."""
-        return self.serve_variant or next(iter(self.variants))
 
-
-class OnnxModel(_Described):
+class OnnxModel(_Exported):
     """An ONNX file, taken as it is; inputs and outputs are read from it."""
 
     kind: Literal["onnx"]

@@ -50,8 +50,8 @@ CASES = {
         "tt.yaml:2:14: models.m.kind: unknown kind 'onxx'; did you mean 'onnx'?",
     ),
     "key of another kind": (
-        "spec: 1\nmodels: {m: {kind: onnx, source: a, accuracy: {metric: a}}}\n",
-        "models.m.accuracy: key 'accuracy' does not go with kind onnx, only with torch",
+        "spec: 1\nmodels: {m: {kind: onnx, source: a, requirements: [a]}}\n",
+        "models.m.requirements: key 'requirements' does not go with kind onnx, only with python",
     ),
     "model is text": (
         "spec: 1\nmodels: {m: foo}\n",
@@ -110,9 +110,25 @@ CASES = {
         model("serve_variant: fp16"),
         "models.m.serve_variant: 'fp16' is not one of fp32",
     ),
-    "a precision to come": (
+    "a backend to come": (
+        model("variants: {q: {backend: tensorrt}}"),
+        "models.m.variants.q.backend: 'tensorrt' is not built by this version",
+    ),
+    "int8 without calibration": (
         model("variants: {q: {precision: int8}}"),
-        "models.m.variants.q.precision: 'int8' is not built by this version",
+        "models.m.variants.q.calibration: precision int8 needs calibration",
+    ),
+    "calibration that nothing uses": (
+        model("variants: {q: {precision: int8-dynamic, calibration: 'a:b'}}"),
+        "models.m.variants.q.calibration: means nothing for precision int8-dynamic",
+    ),
+    "a variant to serve also that is none": (
+        model("also: [fp16]"),
+        "models.m.also[0]: 'fp16' is not one of fp32",
+    ),
+    "also the variant that is served anyway": (
+        model("also: [fp32]"),
+        "models.m.also[0]: 'fp32' is served under the model's own name already",
     ),
     "a bad SLO": (
         model("slo: {require: ['p99<1ms', 'p99<x']}"),
@@ -188,7 +204,7 @@ def test_the_message_says_where_and_what(refuse, text, message):
         ("typo in an input", "known here: dtype, shape"),
         (
             "key of another kind",
-            "known here: batch_dim, dims, extends, hashed, inputs, kind, outputs, sample",
+            "known here: accuracy, also, batch_dim, dims, extends, hashed, inputs, kind, outputs, sample",
         ),
         ("unknown kind", "known: torch, onnx, python, prebuilt, ensemble"),
         ("an unquoted release", 'put it in quotes: "24.10"'),
@@ -227,7 +243,7 @@ def test_all_faults_are_listed_unknown_keys_first_each_with_its_place(refuse):
         "tt.yaml:6:31: models.a.dims.H: needs min <= opt <= max, got min 8, opt 4, max 2",
         "tt.yaml:11:32: models.b.tolerance.relative: must be at least 0.0, got -1",
     ]
-    assert error.hint.startswith("known here: accuracy, batch_dim")
+    assert error.hint.startswith("known here: accuracy, also, batch_dim")
 
 
 def test_a_misspelt_input_is_the_only_fault(refuse):
@@ -262,7 +278,7 @@ def test_a_long_list_is_cut(refuse, count, lines, last):
 
 
 def test_the_hint_lists_no_key_of_another_kind(refuse):
-    assert "variants" not in refuse("spec: 1\nmodels: {m: {kind: onnx, sorce: a}}\n").hint
+    assert "requirements" not in refuse("spec: 1\nmodels: {m: {kind: onnx, sorce: a}}\n").hint
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path):

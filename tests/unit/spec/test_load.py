@@ -183,3 +183,27 @@ def test_a_dimension_of_a_pytorch_model_is_an_identifier(load, name):
     model = f"{{source: 'a:b', inputs: {{x: {{shape: [{name}, 3]}}}}, dims: {{{name}: [1, 2, 3]}}}}"
     with pytest.raises(SpecError, match="cannot name a dimension of a PyTorch model"):
         load(f"spec: 1\nmodels:\n  m: {model}\n")
+
+
+VARIANTS = DIGITS + "    variants: {fp32: {}, fp16: {precision: fp16}, cpu: {precision: int8-dynamic}}\n"
+
+
+def test_each_variant_under_also_is_a_model_of_its_own_after_its_model(load):
+    project = load(VARIANTS + "    also: [fp16, cpu]\n")
+    assert list(project.spec.models) == ["digits", "digits_fp16", "digits_cpu"]
+    assert [project.model(name).variant for name in project.spec.models] == ["fp32", "fp16", "cpu"]
+    assert project.with_variants(["digits"]) == ["digits", "digits_fp16", "digits_cpu"]
+    assert project.with_variants(["digits_cpu"]) == ["digits_cpu"]
+
+
+def test_a_fault_of_a_variants_model_points_at_the_model_that_lists_it(load):
+    project = load(VARIANTS + "    also: [fp16]\n")
+    error = project.error(("models", "digits_fp16", "also"), "wrong")
+    assert str(error).endswith(": models.digits.also: wrong")
+    assert error.message == project.error(("models", "digits", "also"), "wrong").message
+
+
+def test_a_variants_name_may_not_be_taken(load):
+    other = "  digits_fp16: {kind: onnx, source: a.onnx}\n"
+    with pytest.raises(SpecError, match=r"models.digits.also\[0\]: would be served as 'digits_fp16'"):
+        load(VARIANTS + "    also: [fp16]\n" + other)
