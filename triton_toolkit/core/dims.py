@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Sizes = dict[str, int]
@@ -71,3 +71,13 @@ def proof_sizes(dims: Mapping[str, Dim]) -> Iterator[Sizes]:
         if sizes not in seen:
             seen.append(sizes)
             yield sizes
+
+
+def dims_to_json(dims: Mapping[str, Dim]) -> dict[str, list[int]]:
+    """Return the ranges as JSON values: name -> [min, opt, max]."""
+    return {name: [dim.min, dim.opt, dim.max] for name, dim in dims.items()}
+
+
+def dims_from_json(value: Mapping[str, Sequence[int]]) -> dict[str, Dim]:
+    """Read what ``dims_to_json`` gave."""
+    return {name: Dim(name=name, min=low, opt=opt, max=high) for name, (low, opt, high) in value.items()}

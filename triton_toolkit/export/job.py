@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.dims import Dim, dims_from_json, dims_to_json
 from triton_toolkit.core.tensors import Extent, TensorSpec
 
 Declared = tuple[str | None, Sequence[Extent] | None]
@@ -70,7 +70,7 @@ class ExportJob:
         value["outputs"] = {
             name: [d, None if s is None else list(s)] for name, (d, s) in self.outputs.items()
         }
-        value["dims"] = _dims_to_json(self.dims)
+        value["dims"] = dims_to_json(self.dims)
         return json.dumps(value, indent=2)
 
     @classmethod
@@ -80,7 +80,7 @@ class ExportJob:
         value["root"] = Path(value["root"])
         value["inputs"] = tuple(TensorSpec.from_dict(item) for item in value["inputs"])
         value["outputs"] = {name: (dtype, shape) for name, (dtype, shape) in value["outputs"].items()}
-        value["dims"] = _dims_from_json(value["dims"])
+        value["dims"] = dims_from_json(value["dims"])
         value["hashed"], value["ignored"] = tuple(value["hashed"]), tuple(value["ignored"])
         return cls(**value)
 
@@ -118,7 +118,7 @@ class ExportReport:
         value: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
         value["inputs"] = [tensor.as_dict() for tensor in self.inputs]
         value["outputs"] = [tensor.as_dict() for tensor in self.outputs]
-        value["dims"] = _dims_to_json(self.dims)
+        value["dims"] = dims_to_json(self.dims)
         return value
 
     @classmethod
@@ -127,14 +127,6 @@ class ExportReport:
         read = dict(value)
         read["inputs"] = tuple(TensorSpec.from_dict(item) for item in value["inputs"])
         read["outputs"] = tuple(TensorSpec.from_dict(item) for item in value["outputs"])
-        read["dims"] = _dims_from_json(value["dims"])
+        read["dims"] = dims_from_json(value["dims"])
         read["notes"] = tuple(value["notes"])
         return cls(**read)
-
-
-def _dims_to_json(dims: Mapping[str, Dim]) -> dict[str, list[int]]:
-    return {name: [dim.min, dim.opt, dim.max] for name, dim in dims.items()}
-
-
-def _dims_from_json(value: Mapping[str, Sequence[int]]) -> dict[str, Dim]:
-    return {name: Dim(name=name, min=low, opt=opt, max=high) for name, (low, opt, high) in value.items()}
