@@ -365,6 +365,11 @@ class TestAnswers:
         assert found["runs"][0]["notes"][-1].startswith(compared)
         assert f"{compared} at concurrency 4" in found["reasons"][0]
 
+    def test_request_beyond_all_memory_is_wrong_usage(self, server: EmbeddedServer) -> None:
+        result = probe(server, "text", "--dim", "ids_1=999999999")
+        assert result.exit_code == 2, result.output
+        assert "would take 7.5 GiB, more than the 2.0 GiB that a gRPC message can hold" in result.stderr
+
     @pytest.mark.parametrize("http", [False, True], ids=["grpc", "http"])
     def test_bytes_and_dynamic_dimensions(self, server: EmbeddedServer, http: bool) -> None:
         found = report(server, "text", "--dim", "ids_1=7", "--batch-size", "2", http=http)

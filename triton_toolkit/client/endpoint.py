@@ -1,4 +1,4 @@
-"""Addresses: a server's (``grpc://HOST:PORT``, ``grpcs://``, ``http://``, ``https://``), a model's path on it."""
+"""Addresses: of a server (``grpc://HOST:PORT``, ``grpcs://``, ``http://``, ``https://``), of its models."""
 
 from __future__ import annotations
 

@@ -316,11 +316,15 @@ def _rows_of(samples: Samples, start: int, stop: int) -> Payload:
 
 
 def build_payloads(cases: Sequence[Payload], batch_size: int) -> list[Payload]:
-    """Return one payload a case, each with ``batch_size`` rows that follow one another."""
+    """Return one payload a case, each with ``batch_size`` rows that follow one another.
+
+    Fewer where together they would take more than 64 MiB, but at least one.
+    """
     if batch_size == 1:
         return list(cases)
     count = len(cases)
-    return [join([cases[(first + row) % count] for row in range(batch_size)]) for first in range(count)]
+    payloads = min(count, max(1, _MAX_CASES_BYTES // max(1, cases[0].size_bytes * batch_size)))
+    return [join([cases[(first + row) % count] for row in range(batch_size)]) for first in range(payloads)]
 
 
 def join(cases: Sequence[Payload]) -> Payload:

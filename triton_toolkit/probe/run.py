@@ -13,6 +13,7 @@ from triton_toolkit.core.slo import Objective
 from triton_toolkit.errors import RefusedError, ServerError, UsageError
 from triton_toolkit.probe.correctness import Checker, Requests
 from triton_toolkit.probe.golden import Golden
+from triton_toolkit.probe.limits import check_request_size
 from triton_toolkit.probe.load import Timing
 from triton_toolkit.probe.machine import describe_machine, load_average
 from triton_toolkit.probe.model import LiveModel, look_up
@@ -204,8 +205,11 @@ def _plan(model: LiveModel, golden: Golden, options: ProbeOptions) -> _Plan:
         check_samples(model, samples, golden.origin)
     if samples is not None and not options.shapes and not options.dims:
         cases, source = sample_cases(model, samples, independent=golden.rows_are_independent), "golden sample"
+        check_request_size(model, {name: array.shape for name, array in cases[0].inputs.items()}, rows)
     else:
-        cases, source = generate_cases(model, case_shapes(model, sizes)), "generated"
+        shapes = case_shapes(model, sizes)
+        check_request_size(model, shapes, rows)
+        cases, source = generate_cases(model, shapes), "generated"
     requests = Requests(
         payloads=build_payloads(cases, rows),
         cases=cases,

@@ -194,6 +194,12 @@ class TestSamples:
         assert payloads[2].expected is not None
         assert payloads[2].expected["logits"].tolist() == [[4, 5], [0, 1]]
 
+    def test_large_batches_are_made_fewer_times(self, live_model: Make) -> None:
+        cases = generate_cases(live_model(), {"ids": (1, 1), "mask": (1, 1 << 20)})
+        assert len(cases) == 8
+        assert len(build_payloads(cases, 4)) == 3
+        assert len(build_payloads(cases[:2], 32)) == 1
+
     def test_sample_that_fits_is_accepted(self, live_model: Make) -> None:
         check_samples(live_model(), self.sample(), "here")
 
