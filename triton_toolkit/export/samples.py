@@ -59,12 +59,7 @@ class SampleFunction:
         """
         with user_code(f"{self._name} raised", self._files):
             result = self._function(**{name: sizes[name] for name in self.takes})
-        if not isinstance(result, Mapping):
-            raise ExportError(
-                f"{self._name} gives an object of type {type(result).__name__}, not a mapping",
-                hint='return for example {"image": array}',
-            )
-        return {str(name): _to_array(f"{self._name}: {name}", value) for name, value in result.items()}
+        return named_arrays(self._name, result)
 
 
 class InputMaker:
@@ -140,6 +135,20 @@ def _random(rng: np.random.Generator, dtype: DataType, shape: tuple[int, ...]) -
     if dtype is DataType.BYTES:
         return np.where(bits == 1, b"1", b"0").astype(object)
     return bits.astype(dtype.numpy)
+
+
+def named_arrays(what: str, value: object) -> Arrays:
+    """Return what a function of the user gave as arrays by name.
+
+    Raises:
+        ExportError: It is no mapping, or a value is no array; ``what`` begins the message.
+    """
+    if not isinstance(value, Mapping):
+        raise ExportError(
+            f"{what} gives an object of type {type(value).__name__}, not a mapping",
+            hint='return for example {"image": array}',
+        )
+    return {str(name): _to_array(f"{what}: {name}", item) for name, item in value.items()}
 
 
 def check_arrays(arrays: Arrays, inputs: tuple[TensorSpec, ...], what: str) -> None:
