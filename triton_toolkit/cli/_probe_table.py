@@ -30,11 +30,17 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of a table, and how much it is needed where not all fit."""
+    """A column of a table, and how much it is needed where not all fit; ``brief`` are shorter cells."""
 
     header: str
     cells: list[str]
     needed: int = _ESSENTIAL
+    brief: list[str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The header without its mark of alignment."""
+        return self.header.removesuffix(":>")
 
 
 def show_report(console: Console, report: ProbeReport) -> None:
@@ -89,37 +95,67 @@ def _show_latency(console: Console, report: ProbeReport) -> None:
         _percentile(report, "p50"),
         _percentile(report, "p90", needed=_USEFUL),
         _percentile(report, "p95", needed=_USEFUL),
-        _Column("p99 (95 % interval):>", [_with_interval(run.latency_ms.get("p99")) for run in report.runs]),
+        _Column(
+            "p99 (95 % interval):>",
+            [_with_interval(run.latency_ms.get("p99")) for run in report.runs],
+            brief=[_value(run.latency_ms.get("p99")) for run in report.runs],
+        ),
         *(_percentile(report, name) for name in extra),
         _Column("errors:>", [str(run.failed or "-") for run in report.runs]),
         _Column(_axis(report), [_bars(run.histogram) for run in report.runs], needed=_NICE),
     ]
-    shown = _fitting(columns, console.width)
-    rows = list(zip(*(column.cells for column in shown), strict=True))
     lengths = " and ".join(dict.fromkeys(f"{run.duration_s:g} s" for run in report.runs))
     warmup_s = report.runs[0].warmup_s
     title = f"Latency in ms at the client, {lengths} a step after {warmup_s:g} s warm-up"
-    console.table([column.header for column in shown], rows, title=title)
+    _show_table(console, columns, title)
 
 
 def _percentile(report: ProbeReport, name: str, needed: int = _ESSENTIAL) -> _Column:
     return _Column(f"{name}:>", [_value(run.latency_ms.get(name)) for run in report.runs], needed)
 
 
+def _show_table(console: Console, columns: Sequence[_Column], title: str) -> None:
+    """Print a table that fits the line; where no form of it does, each row as a list of its figures."""
+    shown = _fitting(columns, console.width)
+    rows = list(zip(*(column.cells for column in shown), strict=True))
+    if _table_width(shown) <= console.width:
+        console.table([column.header for column in shown], rows, title=title)
+        return
+    console.line()
+    console.line(title)
+    for row in rows:
+        figures = [f"{column.name} {cell}" for column, cell in zip(shown, row, strict=True) if cell]
+        for line in _lines(figures, console.width - 2):
+            console.line(f"  {line}")
+
+
+def _lines(words: Sequence[str], width: int) -> list[str]:
+    """Return words two spaces apart on lines of this width; a longer word has a line of its own."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 2 + len(word) <= width:
+            lines[-1] += f"  {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
 def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Return the columns that a line holds: the less needed go first, then headers get short."""
+    """Return the columns that a line holds: the less needed go first, then headers and cells get short."""
     shown = list(columns)
     for keep in (_USEFUL, _ESSENTIAL):
         if _table_width(shown) > width:
             shown = [column for column in shown if column.needed >= keep]
     if _table_width(shown) > width:
         shown = [replace(column, header=_SHORT.get(column.header, column.header)) for column in shown]
+    if _table_width(shown) > width:
+        shown = [replace(c, header=f"{c.name.split()[0]}:>", cells=c.brief) if c.brief else c for c in shown]
     return shown
 
 
 def _table_width(columns: Sequence[_Column]) -> int:
     gaps = 3 * (len(columns) - 1) + 2  # as rich draws a table without edges
-    return sum(max(map(len, (column.header.removesuffix(":>"), *column.cells))) for column in columns) + gaps
+    return sum(max(map(len, (column.name, *column.cells))) for column in columns) + gaps
 
 
 def _show_server(console: Console, report: ProbeReport) -> None:
@@ -140,10 +176,8 @@ def _show_server(console: Console, report: ProbeReport) -> None:
         formed = _Column("batches formed", [_sizes(split.batch_sizes, sizes) for _, _, split in splits])
         if _table_width([*columns, formed]) <= console.width:
             break
-    shown = _fitting([*columns, formed], console.width)
-    rows = list(zip(*(column.cells for column in shown), strict=True))
-    headers = [column.header for column in shown]
-    console.table(headers, rows, title="In the server, mean in us a request; batch size x executions")
+    title = "In the server, mean in us a request; batch size x executions"
+    _show_table(console, [*columns, formed], title)
 
 
 def _rounded(mean_us: float | None) -> str:
