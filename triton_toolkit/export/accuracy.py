@@ -19,21 +19,49 @@ Arrays = dict[str, "NDArray[Any]"]
 Predict = Callable[[Arrays], Arrays]
 
 
+class Metric:
+    """The user's metric: ``predict`` -> a number, higher is better.
+
+    Args:
+        name: ``module:callable``, for messages.
+        function: The callable.
+        inputs: What ``predict`` takes; any size of a dynamic dimension.
+        files: The project's files, for messages.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], inputs: tuple[TensorSpec, ...], files: ProjectFiles
+    ) -> None:
+        self.name = name
+        self._function = function
+        self._inputs = inputs
+        self._files = files
+
+    def __call__(self, predict: Predict, which: str) -> float:
+        """Evaluate it.
+
+        Args:
+            predict: Runs the model.
+            which: The model, for messages: ``the export``.
+
+        Raises:
+            ExportError: The metric raises or gives no finite number.
+        """
+        checked = _checked(predict, self._inputs)
+        with user_code(f"{self.name} raised with {which}", self._files):
+            value = self._function(checked)
+        return _number(self.name, value)
+
+
 def check_accuracy(
-    metric: tuple[str, Callable[..., Any]],
-    predictors: tuple[Predict, Predict],
-    inputs: tuple[TensorSpec, ...],
-    max_absolute_drop: float,
-    files: ProjectFiles,
+    metric: Metric, predictors: tuple[Predict, Predict], max_absolute_drop: float
 ) -> dict[str, Any]:
     """Evaluate the metric with the original and with the export.
 
     Args:
-        metric: Its name, and the function: ``predict`` -> a number, higher is better.
+        metric: The metric.
         predictors: Original and export.
-        inputs: What ``predict`` takes; any size of a dynamic dimension.
         max_absolute_drop: Largest loss, in the metric's own unit.
-        files: The project's files, for messages.
 
     Returns:
         ``metric``, ``original``, ``exported``, ``drop`` (negative where the export is better).
@@ -42,22 +70,18 @@ def check_accuracy(
         ExportError: The metric raises or gives no finite number.
         ParityError: The export loses more than allowed.
     """
-    name, function = metric
-    values = []
-    for which, predict in zip(("the original", "the export"), predictors, strict=True):
-        checked = _checked(predict, inputs)
-        with user_code(f"{name} raised with {which}", files):
-            value = function(checked)
-        values.append(_number(name, value))
-    original, exported = values
+    original, exported = (
+        metric(predict, which)
+        for predict, which in zip(predictors, ("the original", "the export"), strict=True)
+    )
     drop = original - exported
     if drop > max_absolute_drop:
         raise ParityError(
-            f"{name} falls from {original:.6g} to {exported:.6g}: a drop of {drop:.6g}, allowed is "
+            f"{metric.name} falls from {original:.6g} to {exported:.6g}: a drop of {drop:.6g}, allowed is "
             f"{max_absolute_drop:g}",
             hint="raise accuracy.max_absolute_drop only if that loss is acceptable",
         )
-    return {"metric": name, "original": original, "exported": exported, "drop": drop}
+    return {"metric": metric.name, "original": original, "exported": exported, "drop": drop}
 
 
 def _checked(predict: Predict, inputs: tuple[TensorSpec, ...]) -> Predict:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.dims import Sizes, proof_sizes
 from triton_toolkit.errors import ExportError
-from triton_toolkit.export.accuracy import check_accuracy
+from triton_toolkit.export.accuracy import Metric, check_accuracy
 from triton_toolkit.export.clean import write_graph
 from triton_toolkit.export.context import Candidate, Context
 from triton_toolkit.export.graph import free_output_sizes, load_graph, unused_inputs, versions_of
@@ -94,8 +94,8 @@ def _accuracy(context: Context, candidate: Candidate) -> dict[str, Any]:
         return {}
     context.step(f"measure {job.metric}")
     predictors = (lambda arrays: candidate.predict(arrays, "fails"), candidate.session.predict)
-    metric = (job.metric, load_callable(context.files, job.metric))
-    return check_accuracy(metric, predictors, candidate.inputs, job.max_absolute_drop, context.files)
+    metric = Metric(job.metric, load_callable(context.files, job.metric), candidate.inputs, context.files)
+    return check_accuracy(metric, predictors, job.max_absolute_drop)
 
 
 def _write_golden(context: Context, candidate: Candidate, sizes: Sizes) -> None:

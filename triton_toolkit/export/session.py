@@ -42,9 +42,18 @@ class Session:
     Args:
         path: The file.
         optimized: With the runtime's default graph optimizations, as it is served; or node by node.
+        entries: Further entries of the session's configuration.
+        threads: Threads of one operator; the runtime's own choice where left out.
     """
 
-    def __init__(self, path: Path, *, optimized: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        optimized: bool = True,
+        entries: Mapping[str, str] | None = None,
+        threads: int | None = None,
+    ) -> None:
         """Load the file.
 
         Raises:
@@ -56,6 +65,10 @@ class Session:
         options.log_severity_level = 3  # errors only; warnings are about graph rewrites
         if not optimized:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        for key, value in (entries or {}).items():
+            options.add_session_config_entry(key, value)
         try:
             self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as exc:

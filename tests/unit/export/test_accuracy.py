@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from triton_toolkit.errors import ExportError, ParityError
-from triton_toolkit.export.accuracy import check_accuracy
+from triton_toolkit.export.accuracy import Metric, check_accuracy
 
 ONES = {"x": np.ones((3, 2), np.float32)}
 
@@ -10,7 +10,7 @@ ONES = {"x": np.ones((3, 2), np.float32)}
 def measure(project, metric, limit=0.0, exported=2.0):
     predictors = tuple(lambda arrays, by=by: {"y": arrays["x"] * np.float32(by)} for by in (2.0, exported))
     inputs = (project.tensor("x", "batch", 2),)
-    return check_accuracy(("nets:metric", metric), predictors, inputs, limit, project.files)
+    return check_accuracy(Metric("nets:metric", metric, inputs, project.files), predictors, limit)
 
 
 def mean(predict):
