@@ -281,11 +281,14 @@ def _check_unchanged(
     """Refuse what was made from files that changed meanwhile: its passport would tell of the new ones."""
     root = context.project.root
     changed = [part for part, value in recipe.key().items() if key.get(part) != value]
-    changed += [
-        name
-        for name in made.dependencies
-        if (root / name).is_file() and (root / name).stat().st_mtime > started
-    ]
+    dates = {name: (root / name).stat().st_mtime for name in made.dependencies if (root / name).is_file()}
+    changed += [name for name, date in dates.items() if date > started]
+    if changed and dates.get(changed[0], 0) > time.time():
+        raise ExportError(
+            f"{recipe.name}: {changed[0]} is dated in the future, so it cannot be told whether it changed "
+            "while the model was built",
+            hint=f"look at the clock, or date it now: touch {changed[0]}",
+        )
     if changed:
         raise ExportError(
             f"{recipe.name}: {changed[0]} changed while the model was built", hint="run the build again"
