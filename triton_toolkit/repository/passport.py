@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file, write_json
 from triton_toolkit.core.tensors import TensorSpec
@@ -46,7 +47,10 @@ class Passport:
         release: Triton container that opset and IR version were chosen for; None without.
         tolerance: absolute and relative tolerance of served outputs against the samples.
         parity: Figures of the proof against the original, one entry a combination of sizes.
-        accuracy: metric, original, exported, drop; {} where none was asked for.
+        accuracy: metric, original, exported (or variant), drop; {} where none was asked for.
+        precision: What a variant in another precision holds: declared, kept (node -> why it stays in
+            FP32), nodes by precision, what was tried; {} for fp32.
+        speed: Whether a variant is faster than fp32 on the machine that built it; {} for fp32.
         requires: Names of other models that must be served (the steps of an ensemble).
     """
 
@@ -69,6 +73,8 @@ class Passport:
     tolerance: dict[str, float] = field(default_factory=dict)
     parity: list[dict[str, Any]] = field(default_factory=list)
     accuracy: dict[str, Any] = field(default_factory=dict)
+    precision: dict[str, Any] = field(default_factory=dict)
+    speed: dict[str, Any] = field(default_factory=dict)
     requires: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -142,20 +148,23 @@ class Samples:
 def write_samples(version_folder: Path, samples: Samples) -> None:
     """Write ``samples.npz`` without pickles; the same arrays give the same bytes.
 
-    A BYTES array becomes its concatenated bytes and its element lengths, since numpy's own fixed
-    width drops trailing NUL bytes.
+    An array is ``input/NAME`` or ``output/NAME``. A BYTES array becomes its concatenated bytes and its
+    element lengths (``NAME#bytes``, ``NAME#lengths``), since numpy's own fixed width drops trailing NUL
+    bytes. A name with ``#`` or NUL, which cuts a zip entry's name, is percent-encoded below ``input%``
+    or ``output%``.
     """
     import numpy as np
 
     arrays: dict[str, NDArray[Any]] = {}
     for side, group in (("input", samples.inputs), ("output", samples.outputs)):
         for name, array in group.items():
+            key = _key(side, name)
             if array.dtype == object:
                 lengths = [len(item) for item in array.ravel()]
-                arrays[f"{side}/{name}#lengths"] = np.array(lengths, np.int64).reshape(array.shape)
-                arrays[f"{side}/{name}#bytes"] = np.frombuffer(b"".join(array.ravel()), np.uint8)
+                arrays[f"{key}#lengths"] = np.array(lengths, np.int64).reshape(array.shape)
+                arrays[f"{key}#bytes"] = np.frombuffer(b"".join(array.ravel()), np.uint8)
             else:
-                arrays[f"{side}/{name}"] = array
+                arrays[key] = array
     np.savez(version_folder / SAMPLES_NAME, **arrays)
 
 
@@ -176,17 +185,27 @@ def read_samples(path: Path) -> Samples | None:
     try:
         with file.open("rb") as handle, np.load(handle, allow_pickle=False) as archive:
             for key in archive.files:
-                side, _, rest = key.partition("/")
-                name, _, part = rest.partition("#")
-                if part == "lengths":
-                    sides[side][name] = _join_bytes(archive[key], archive[f"{side}/{name}#bytes"])
-                elif not part:
+                whole, _, part = key.rpartition("#")
+                if part == "lengths" and f"{whole}#bytes" in archive.files:
+                    side, name = _side_and_name(whole)
+                    sides[side][name] = _join_bytes(archive[key], archive[f"{whole}#bytes"])
+                elif part != "bytes" or f"{whole}#lengths" not in archive.files:
+                    side, name = _side_and_name(key)
                     sides[side][name] = archive[key]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as exc:
         raise RepositoryError(
             f"{file}: not readable golden samples: {exc}", hint="build the model again"
         ) from exc
     return Samples(sides["input"], sides["output"])
+
+
+def _key(side: str, name: str) -> str:
+    return f"{side}%/{quote(name, safe='')}" if "#" in name or "\0" in name else f"{side}/{name}"
+
+
+def _side_and_name(key: str) -> tuple[str, str]:
+    side, _, name = key.partition("/")
+    return (side[:-1], unquote(name)) if side.endswith("%") else (side, name)
 
 
 def _join_bytes(lengths: NDArray[Any], data: NDArray[Any]) -> NDArray[Any]:

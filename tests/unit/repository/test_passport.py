@@ -89,7 +89,12 @@ def test_check_files_finds_what_changed_and_what_is_gone(tmp_path):
     ]
 
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0#"), min_size=1, max_size=8)
+SPECIAL = st.sampled_from(
+    ["x", "#", "%", "/", "\0", "%23", "#lengths", "#bytes", ".npy", "input/", "..", "é"]
+)
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8) | st.lists(
+    SPECIAL, min_size=1, max_size=3
+).map("".join)
 SHAPES = hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=3)
 NUMBERS = st.sampled_from([dtype.numpy for dtype in DataType if dtype is not DataType.BYTES]).flatmap(
     lambda name: hnp.arrays(np.dtype(name), SHAPES)
@@ -111,6 +116,23 @@ def test_samples_are_read_back_bit_for_bit(tmp_path, inputs, outputs):
                 assert got[name].tolist() == array.tolist()
             else:
                 assert got[name].tobytes() == array.tobytes()
+
+
+def test_names_in_files_written_before_names_were_encoded_are_as_they_stand(tmp_path):
+    text = {"output/a%23/b#lengths": np.array([2]), "output/a%23/b#bytes": np.frombuffer(b"ab", np.uint8)}
+    np.savez(tmp_path / "samples.npz", **{"input/a%23/b": np.arange(2), "input/c#d": np.arange(3)}, **text)
+    found = read_samples(tmp_path)
+    assert {name: array.tolist() for name, array in found.inputs.items()} == {
+        "a%23/b": [0, 1],
+        "c#d": [0, 1, 2],
+    }
+    assert found.outputs["a%23/b"].tolist() == [b"ab"]
+
+
+def test_usual_names_are_keys_as_they_are(tmp_path):
+    write_samples(tmp_path, Samples({"a/b:0": np.arange(2)}, {"y%1": np.array([b"a"], object)}))
+    with np.load(tmp_path / "samples.npz") as archive:
+        assert archive.files == ["input/a/b:0", "output/y%1#lengths", "output/y%1#bytes"]
 
 
 def test_bytes_keep_their_trailing_zeros(tmp_path):
