@@ -12,6 +12,7 @@ EXTRAS = {
     "gpu": "run and build for NVIDIA GPUs (onnxruntime-gpu, tensorrt, polygraphy)",
     "torch": "export PyTorch models (torch, onnxscript)",
     "serve": "the embedded Triton server (nvidia-pytriton)",
+    "s3": "a build cache in an S3 bucket (s3fs)",
 }
 
 

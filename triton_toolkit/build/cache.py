@@ -1,0 +1,254 @@
+"""Results of heavy stages, kept by what they depend on, in a folder or a bucket that builds share.
+
+A result is found in two steps. The *key* is what a stage knows beforehand: its part of the spec, tool
+versions, the files that the spec names. Below the key lie *manifests*, each a list of project files that
+a run with this key has read. The bytes of those files as they are now, with the key, name the *result*::
+
+    v1/manifests/STAGE/KEY/MANIFEST.json    names of project files
+    v1/results/STAGE/RESULT.json            the stage's report, and the SHA-256 of each of its files
+    v1/objects/SHA256                       the bytes of a file
+
+Everything is written whole, files before the result that names them, so an interrupted writer leaves
+nothing that a reader would take, and several writers are safe: equal names have equal content. What is
+read is verified against its SHA-256 before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes, sha256_file
+from triton_toolkit._progress import Progress, Silent
+from triton_toolkit.build.stores import LocalStore, Store, StoreProblem, open_store
+
+FORMAT = "v1"
+"""Version of the layout; another one lies beside it and is not read."""
+
+
+class StageCache:
+    """A cache of stage results.
+
+    A cache that cannot be read or written is told of once and then left alone: the stages run as without
+    one. A damaged entry is told of and taken for none.
+
+    Args:
+        location: A folder, or ``s3://BUCKET/PREFIX``.
+        root: The project's folder; dependencies are relative to it.
+        progress: Where it is told.
+
+    Raises:
+        UsageError: The location is a URL of another scheme, or holds credentials.
+        MissingDependencyError: The extra s3 is not installed.
+    """
+
+    def __init__(self, location: str | Path, root: Path, *, progress: Progress | None = None) -> None:
+        self._root = root
+        self._progress = progress or Silent()
+        self._entries: _Entries | None = _Entries(open_store(location))
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds it; None for a bucket, and for a cache that could not be used."""
+        store = self._entries.store if self._entries else None
+        return store.folder if isinstance(store, LocalStore) else None
+
+    def fetch(self, stage: str, key: Mapping[str, str], into: Path) -> dict[str, Any] | None:
+        """Put the files of an earlier run into ``into`` and return its report; None where there is none.
+
+        Args:
+            stage: Name of the stage.
+            key: What the stage knows beforehand that it depends on: part -> value or SHA-256.
+            into: An existing folder; as it was where None is returned.
+        """
+        if self._entries is None:
+            return None
+        hashes: dict[str, str] = {}
+        try:
+            for names in self._manifests(self._entries, stage, key):
+                self._hash_new(names, hashes)
+                now = {name: hashes[name] for name in names}
+                report = self._take(self._entries, _result_name(stage, key, now), into)
+                if report is not None:
+                    return report
+        except StoreProblem as exc:
+            self._give_up("read", exc)
+        return None
+
+    def store(
+        self,
+        stage: str,
+        key: Mapping[str, str],
+        dependencies: Mapping[str, str],
+        folder: Path,
+        report: Mapping[str, Any],
+    ) -> None:
+        """Keep what a run has made.
+
+        Args:
+            stage: Name of the stage.
+            key: As for ``fetch``.
+            dependencies: The project files that the run has read -> the SHA-256 of what it has read.
+            folder: What it has made; every file in it is kept.
+            report: JSON values. It goes wherever the cache is shared: no secret may be in it.
+        """
+        if self._entries is None:
+            return
+        body = {"stage": stage, "key": dict(key), "dependencies": dict(dependencies), "report": report}
+        names = sorted(dependencies)
+        manifest = f"{_manifest_folder(stage, key)}/{_hash(names)}.json"
+        try:
+            files = self._entries.write_tree(folder)
+            self._entries.write_json(_result_name(stage, key, dependencies), {**body, "files": files})
+            self._entries.write_json(manifest, {"dependencies": names})
+            self._entries.store.prune()
+        except StoreProblem as exc:
+            self._give_up("write", exc)
+
+    def dependencies(self, stage: str, key: Mapping[str, str]) -> frozenset[str] | None:
+        """Return every project file that a run with this key has read; None where there was no run."""
+        if self._entries is None:
+            return None
+        try:
+            found = list(self._manifests(self._entries, stage, key))
+        except StoreProblem as exc:
+            self._give_up("read", exc)
+            return None
+        return frozenset(name for names in found for name in names) if found else None
+
+    def _manifests(self, entries: _Entries, stage: str, key: Mapping[str, str]) -> Iterator[list[str]]:
+        for path in entries.store.names(_manifest_folder(stage, key)):
+            try:
+                body = entries.read_json(path)
+            except DamagedError as exc:
+                self._progress.note("cache", f"{exc}, and not used")
+                continue
+            if body is not None:
+                yield [name for name in body["dependencies"] if _is_inside(name)]
+
+    def _take(self, entries: _Entries, result: str, into: Path) -> dict[str, Any] | None:
+        try:
+            body = entries.read_json(result)
+            if body is None or not entries.read_tree(body["files"], into):
+                return None
+        except DamagedError as exc:
+            self._progress.note("cache", f"{exc}; it is made again")
+            return None
+        report: dict[str, Any] = body["report"]
+        return report
+
+    def _hash_new(self, names: list[str], hashes: dict[str, str]) -> None:
+        for name in names:
+            if name not in hashes:
+                path = self._root / name
+                hashes[name] = sha256_file(path) if path.is_file() else "missing"
+
+    def _give_up(self, doing: str, problem: StoreProblem) -> None:
+        if self._entries is not None:
+            text = f"cannot {doing} {self._entries.store.shown}: {problem}; building without it"
+            self._progress.note("cache", text)
+        self._entries = None
+
+
+class DamagedError(Exception):
+    """An entry of the cache is not what was written; says which."""
+
+
+class _Entries:
+    """Checked reading and writing of the three kinds of entries."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._damaged: set[str] = set()
+        """Objects that may be there and wrong: to be written again."""
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return the body of a manifest or result, None where there is none."""
+        data = self.store.read(name)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data)
+            body: dict[str, Any] = value["body"]
+            intact = value["sha256"] == _hash(body)
+        except (ValueError, KeyError, TypeError) as exc:
+            raise DamagedError(f"{name} is damaged") from exc
+        if not intact:
+            raise DamagedError(f"{name} is damaged")
+        return body
+
+    def write_json(self, name: str, body: Mapping[str, Any]) -> None:
+        """Write a manifest or result with its own hash."""
+        plain = json.loads(canonical_json(body))  # as it will be read: text keys, no tuples
+        self.store.write(name, json.dumps({"sha256": _hash(plain), "body": plain}).encode())
+
+    def read_tree(self, files: Mapping[str, str], into: Path) -> bool:
+        """Put files into a folder once all are there and right; False where one has been cleared away."""
+        scratch = Path(tempfile.mkdtemp(prefix=".tt-fetch-", dir=into))
+        try:
+            for name, sha in files.items():
+                if not _is_inside(name):  # whoever can write to the cache must not write elsewhere
+                    raise DamagedError(f"a result that names the file {name!r} is damaged")
+                if not self._read_object(sha, scratch / name):
+                    return False
+            for name in files:
+                (into / name).parent.mkdir(parents=True, exist_ok=True)
+                (scratch / name).replace(into / name)
+        except DamagedError:
+            self._damaged.update(files.values())  # the rest has not been looked at
+            raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return True
+
+    def write_tree(self, folder: Path) -> dict[str, str]:
+        """Write every file below a folder that is not there yet; return name -> SHA-256."""
+        files = hash_tree(folder)
+        for name, sha in files.items():
+            path = folder / name
+            if sha in self._damaged or self.store.size(_object_name(sha)) != path.stat().st_size:
+                self.store.write_file(_object_name(sha), path)
+                self._damaged.discard(sha)
+        return files
+
+    def _read_object(self, sha: str, target: Path) -> bool:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not self.store.read_file(_object_name(sha), target):
+            return False
+        if sha256_file(target) != sha:
+            raise DamagedError(f"{_object_name(sha)} is damaged")
+        return True
+
+
+def _hash(value: Any) -> str:
+    return sha256_bytes(canonical_json(value).encode())
+
+
+def _key_hash(stage: str, key: Mapping[str, str]) -> str:
+    """Return the hash of a key and of what golden outputs depend on beyond it: Python and processor."""
+    host = [f"{sys.version_info.major}.{sys.version_info.minor}", sys.platform, platform.machine()]
+    return _hash([stage, host, dict(key)])
+
+
+def _manifest_folder(stage: str, key: Mapping[str, str]) -> str:
+    return f"{FORMAT}/manifests/{stage}/{_key_hash(stage, key)}"
+
+
+def _result_name(stage: str, key: Mapping[str, str], dependencies: Mapping[str, str]) -> str:
+    return f"{FORMAT}/results/{stage}/{_hash([_key_hash(stage, key), dict(dependencies)])}.json"
+
+
+def _object_name(sha: str) -> str:
+    return f"{FORMAT}/objects/{sha}"
+
+
+def _is_inside(name: str) -> bool:
+    """Say whether a relative path stays below its folder."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
