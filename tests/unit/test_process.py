@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -88,6 +89,60 @@ def test_an_interrupt_kills_the_child_and_its_children(tmp_path):
         output, _ = process.communicate(timeout=10)
     assert output == "interrupted\n"
     assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+def leaving_behind(pid_file: Path, first: str, then: str) -> list[str]:
+    """Return a child that ends as soon as another process of its own has done ``first``."""
+    new = f"{pid_file}.new"
+    other = (
+        f"import os, time\n{first}\n"
+        f"with open({new!r}, 'w') as file: file.write(str(os.getpid()))\n"
+        f"os.rename({new!r}, {str(pid_file)!r})\n{then}\n"
+    )
+    return python(
+        "import os, subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-c', {other!r}])\n"
+        f"while not os.path.exists({str(pid_file)!r}): time.sleep(0.01)\n"
+        "print('done', end='')\n"
+    )
+
+
+@pytest.mark.parametrize("first", ["", "os.setpgid(0, 0)"], ids=["same group", "group of its own"])
+def test_what_a_child_leaves_behind_is_killed_and_not_waited_for(tmp_path, first):
+    """It holds the output open, and would leave a file at the end of a long life."""
+    late, pid_file = tmp_path / "late", tmp_path / "pid"
+    result = run_child(leaving_behind(pid_file, first, f"time.sleep(20); open({str(late)!r}, 'w')"))
+    assert (result.returncode, result.output) == (0, "done")
+    assert gone(int(pid_file.read_text()))
+    assert not late.exists()
+
+
+def test_what_keeps_writing_from_another_session_is_not_waited_for(tmp_path):
+    late, pid_file = tmp_path / "late", tmp_path / "pid"
+    then = (
+        "for _ in range(2000):\n"
+        "    try: os.write(1, b'x' * 999 + bytes([10]))\n"
+        "    except OSError: pass\n"
+        "    time.sleep(0.01)\n"
+        f"open({str(late)!r}, 'w')\n"
+    )
+    assert "done" in run_child(leaving_behind(pid_file, "os.setsid()", then)).output
+    assert not late.exists()
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+
+
+def test_a_child_that_closes_its_output_is_waited_for():
+    code = "import os, time; print('a', flush=True); os.close(1); os.close(2); time.sleep(0.3); os._exit(5)"
+    result = run_child(python(code))
+    assert (result.returncode, result.output) == (5, "a\n")
+
+
+def test_all_of_a_large_output_is_read_and_lines_come_whole():
+    lines = []
+    code = "print('é' * 99_999 + '\\r\\n' + 'b' * 200_000 + '\\r' + 'end\\x1c.', end='')"
+    result = run_child(python(code), on_line=lines.append)
+    assert lines == ["é" * 99_999, "b" * 200_000, "end\x1c."]
+    assert result.output == "é" * 99_999 + "\n" + "b" * 200_000 + "\nend\x1c."
 
 
 def test_a_child_does_not_outlive_a_parent_that_is_killed(tmp_path):
