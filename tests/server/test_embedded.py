@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.request
@@ -53,6 +54,14 @@ input [ { name: "x" data_type: TYPE_FP32 dims: [2] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [2] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
+MODEL_WITH_FAMILY = PYTHON_MODEL.replace(
+    "class TritonPythonModel:",
+    """import subprocess, tempfile
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+subprocess.run(["sh", "-c", "setsid sleep 2000 &"], check=True)  # a daemon
+tempfile.mkdtemp(prefix="of-the-model-")
+class TritonPythonModel:""",
+)
 ENSEMBLE_CONFIG = """platform: "ensemble"
 max_batch_size: 0
 input [ { name: "x" data_type: TYPE_FP32 dims: [2] } ]
@@ -133,14 +142,17 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def family(pid: int) -> set[int]:
     """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
+                children.setdefault(parent(int(entry.name)), []).append(int(entry.name))
     found, open_ends = set(), [pid]
     while open_ends:
         current = open_ends.pop()
@@ -166,13 +178,20 @@ class Traces:
         self.folder = server.folder
         self.shm_prefix = server.shm_prefix
         assert server.pid in self.processes
-        assert len(self.processes) >= 3  # supervisor, server, a stub
-        assert list(Path("/dev/shm").glob(f"{self.shm_prefix}*"))
+        assert len(self.processes) >= 4  # guardian, supervisor, server, a stub
+        assert self.regions()
+        assert self.environments()
+
+    def regions(self) -> list[Path]:
+        return list(Path("/dev/shm").glob(f"{self.shm_prefix}*"))
+
+    def environments(self) -> list[Path]:
+        """What Triton's Python backend makes in /tmp, whatever TMPDIR says."""
+        return list(Path("/tmp").glob(f"{self.shm_prefix[:-1]}??????"))
 
     def left(self) -> list[object]:
-        regions = list(Path("/dev/shm").glob(f"{self.shm_prefix}*"))
         folders = [self.folder] if self.folder.exists() else []
-        return [*filter(alive, self.processes), *regions, *folders]
+        return [*filter(alive, self.processes), *self.regions(), *self.environments(), *folders]
 
 
 def post(url: str, body: bytes = b"") -> bytes:
@@ -268,18 +287,31 @@ def test_nothing_is_left_after_an_exception_inside(single: Path) -> None:
 
 
 @pytest_server
-def test_processes_that_a_model_started_end_too(tmp_path: Path) -> None:
-    code = PYTHON_MODEL.replace(
-        "class TritonPythonModel:",
-        "import subprocess\n"
-        "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-        "class TritonPythonModel:",
-    )
-    add_python(tmp_path, "parent", code=code)
+def test_processes_and_temporary_files_of_a_model_go_with_the_server(tmp_path: Path) -> None:
+    add_python(tmp_path, "parent", code=MODEL_WITH_FAMILY)
     with EmbeddedServer(ServeOptions(repository=tmp_path, **AT_ONCE)) as server:
         traces = Traces(server)
         names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in traces.processes]
-        assert "sleep" in names
+        assert names.count("sleep") >= 2  # Triton imports a model twice: once to complete its config
+        assert list((server.folder / "tmp").glob("of-the-model-*"))
+    assert traces.left() == []
+
+
+@pytest_server
+def test_a_packed_environment_is_unpacked_under_the_servers_name(tmp_path: Path) -> None:
+    activate = tmp_path / "activate"
+    activate.write_text("export OF_THE_ENVIRONMENT=yes\n")
+    (tmp_path / "repository").mkdir()
+    with tarfile.open(tmp_path / "packed.tar.gz", "w:gz") as archive:
+        archive.add(activate, "bin/activate")
+    path = f'{{ key: "EXECUTION_ENV_PATH" value: {{ string_value: "{tmp_path / "packed.tar.gz"}" }} }}'
+    code = "import os\nassert os.environ['OF_THE_ENVIRONMENT'] == 'yes'\n" + PYTHON_MODEL
+    add_python(tmp_path / "repository", "packed", code, f"{PYTHON_CONFIG}parameters {path}\n")
+    with EmbeddedServer(ServeOptions(repository=tmp_path / "repository", **AT_ONCE)) as server:
+        assert server.load_error("packed") == ""
+        traces = Traces(server)
+        assert [path for folder in traces.environments() for path in folder.rglob("bin/activate")]
+        os.kill(server.pid, signal.SIGKILL)
     assert traces.left() == []
 
 
@@ -293,11 +325,14 @@ def test_a_model_that_hangs_in_its_end_cannot_hold_the_server(tmp_path: Path) ->
 
 
 @pytest_server
-@pytest.mark.parametrize("victim", ["server", "supervisor"])
-def test_a_killed_process_takes_the_rest_along(single: Path, victim: str) -> None:
-    with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
+@pytest.mark.parametrize("victim", ["server", "supervisor", "guardian"])
+def test_a_killed_process_takes_the_rest_along(tmp_path: Path, victim: str) -> None:
+    add_python(tmp_path, "echo", code=MODEL_WITH_FAMILY)
+    with EmbeddedServer(ServeOptions(repository=tmp_path, **AT_ONCE)) as server:
         traces = Traces(server)
-        os.kill(server.pid if victim == "server" else server.supervisor_pid, signal.SIGKILL)
+        victims = {"server": server.pid, "supervisor": parent(server.pid), "guardian": server.supervisor_pid}
+        assert len(set(victims.values())) == 3
+        os.kill(victims[victim], signal.SIGKILL)
         assert wait_for(lambda: not any(map(alive, traces.processes)))
         assert not server.alive
         how = r" \(killed by SIGKILL\)" if victim == "server" else ""
@@ -305,6 +340,26 @@ def test_a_killed_process_takes_the_rest_along(single: Path, victim: str) -> Non
             server.load("echo")
         with pytest.raises(ServerError, match=f"ended by itself{how} while it served"):
             server.wait()
+        if victim != "guardian":
+            assert traces.left() == []
+    assert traces.left() == []
+
+
+@pytest_server
+def test_the_end_waits_for_a_supervisor_that_lost_its_guardian(single: Path) -> None:
+    with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
+        traces = Traces(server)
+        os.kill(server.supervisor_pid, signal.SIGKILL)
+    assert traces.left() == []
+
+
+@pytest_server
+@pytest.mark.parametrize("victim", ["supervisor", "guardian"])
+def test_a_group_that_is_killed_does_not_hold_both(single: Path, victim: str) -> None:
+    with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
+        traces = Traces(server)
+        pid = parent(server.pid) if victim == "supervisor" else server.supervisor_pid
+        os.killpg(pid, signal.SIGKILL)
     assert traces.left() == []
 
 
@@ -431,6 +486,41 @@ def test_an_address_that_is_not_this_hosts_is_refused(single: Path) -> None:
     assert "--host" in caught.value.hint
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 300, "", "127.0.0.1 "])
+def test_a_host_without_an_address_is_refused(single: Path, host: str) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"cannot listen on .* \(--host\)"):
+        EmbeddedServer(ServeOptions(repository=single, host=host)).start()
+
+
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as holder:
+        holder.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest_server
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        pytest.param(
+            "::1", "[::1]", marks=pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6")
+        ),
+        ("localhost", "127.0.0.1"),
+    ],
+)
+def test_it_listens_on_an_ipv6_address_and_on_a_name(single: Path, host: str, shown: str) -> None:
+    options = ServeOptions(repository=single, host=host, load=None, ready_timeout_s=30.0, **AT_ONCE)
+    with EmbeddedServer(options) as server:
+        assert server.http_url.startswith(f"http://{shown}:")
+        assert server.grpc_url.startswith(f"grpc://{shown}:")
+        assert post(f"{server.http_url}/v2/repository/index")
+        with urllib.request.urlopen(server.metrics_url, timeout=10) as answer:
+            assert answer.status == 200
+        with socket.create_connection((shown.strip("[]"), int(server.grpc_url.rpartition(":")[2])), 10):
+            pass
+
+
 @pytest_server
 def test_wanted_ports_are_used_and_a_second_server_gets_others(single: Path, taken_port: int) -> None:
     with socket.socket() as holder:
@@ -487,6 +577,8 @@ def test_a_server_that_refuses_its_flags_shows_its_words(single: Path) -> None:
 def test_a_missing_repository_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="nowhere: no such folder"):
         EmbeddedServer(ServeOptions(repository=tmp_path / "nowhere")).start()
+    with pytest.raises(EnvironmentProblem, match="no such folder"):
+        EmbeddedServer(ServeOptions(repository=tmp_path / ("x" * 300))).start()
 
 
 @pytest_server

@@ -1,7 +1,8 @@
 """Embedded servers that live on after the command that started them: one at most for a repository.
 
-A server's supervisor holds a lock file and writes a state file, both in the user's state folder. The lock
-goes with the process, so a state file without a held lock is a leftover, whatever its process id says.
+A server's guardian holds a lock file, and a state file tells about the server, both in the user's state
+folder. The lock goes with the process, so what lies beside a lock that nobody holds is a leftover. What a
+state file says is not taken on trust: anybody may have changed it, and processes and folders end on its word.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from triton_toolkit._files import host_errors
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import EnvironmentProblem, ServerTimeoutError
 from triton_toolkit.server.embedded import EmbeddedServer, ModelReport, ServeOptions
-from triton_toolkit.server.process import AlreadyLockedError, remove_leftovers
+from triton_toolkit.server.folder import belongs_to, remove_leftovers
+from triton_toolkit.server.process import AlreadyLockedError
 
 _POLL_S = 0.05
 _END_SLACK_S = 20.0  # the supervisor's own limits end well before
+_NAME_BYTES = 100  # of a repository's name in the names of its files; a file system takes 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +42,17 @@ class DetachedServer:
     pid: int
     """``tritonserver`` itself."""
     supervisor_pid: int
-    """SIGTERM to it ends the server cleanly."""
+    """The process that holds the lock; SIGTERM to it ends the server cleanly."""
     exit_timeout_s: int
     log: str
     folder: str
     """Its temporary folder."""
-    shm_prefix: str
-    """How the names of its regions in ``/dev/shm`` begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
+class StateFiles:
+    """Where the facts of a repository's detached server are."""
+
     state: Path
     lock: Path
     log: Path
@@ -64,10 +68,12 @@ def start_detached(
     Raises:
         EnvironmentProblem: One runs on this repository already; and all that ``EmbeddedServer`` raises.
     """
-    files = _files(options.repository)
+    files = state_files(options.repository)
     running = find_detached(options.repository)
     if running is not None:
         raise _already(running)
+    for name in _names():
+        _clear(_files_named(name), log=True)
     with host_errors(f"write to {files.state.parent}"):
         files.state.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     wanted = replace(options, log=files.log, state_file=files.state, lock_file=files.lock)
@@ -83,7 +89,6 @@ def start_detached(
                 exit_timeout_s=options.exit_timeout_s,
                 log=str(files.log),
                 folder=str(server.folder),
-                shm_prefix=server.shm_prefix,
             )
             models = server.models()
             server.detach(asdict(detached))
@@ -95,16 +100,17 @@ def start_detached(
 def find_detached(repository: Path) -> DetachedServer | None:
     """Return the server that runs detached on this repository, None without one.
 
-    What a killed supervisor left behind is removed.
+    What a dead server left behind is removed, but for its log.
+
+    Raises:
+        EnvironmentProblem: One runs, and its state file does not say what it should.
     """
-    return _read(_files(repository))
+    return _read(state_files(repository))
 
 
 def list_detached() -> list[DetachedServer]:
     """Return all detached servers of this user."""
-    folder = _state_folder()
-    names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
-    return [server for name in names if (server := _read(_files_named(name))) is not None]
+    return [server for name in _names() if (server := _read(_files_named(name))) is not None]
 
 
 def stop_detached(repository: Path) -> DetachedServer | None:
@@ -113,12 +119,15 @@ def stop_detached(repository: Path) -> DetachedServer | None:
     Raises:
         ServerTimeoutError: It did not end in its exit timeout.
     """
-    files = _files(repository)
+    files = state_files(repository)
     server = _read(files)
     if server is None:
         return None
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(server.supervisor_pid, signal.SIGTERM)
+    if _has_open(server.supervisor_pid, files.lock):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.supervisor_pid, signal.SIGTERM)
+    elif _is_held(files.lock):
+        raise _unreadable(files, f"process {server.supervisor_pid} is not the one that runs the server")
     deadline = time.monotonic() + server.exit_timeout_s + _END_SLACK_S
     while _is_held(files.lock):
         if time.monotonic() > deadline:
@@ -147,35 +156,96 @@ def _state_folder() -> Path:
     return Path(base) / "triton-toolkit" / "serve"
 
 
-def _files(repository: Path) -> _Files:
-    path = os.path.realpath(repository)
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
-    return _files_named(f"{os.path.basename(path) or 'root'}-{digest}")
+def state_files(repository: Path) -> StateFiles:
+    """Return the files of the detached server on a repository, whether there is one or not."""
+    path = os.fsencode(os.path.realpath(repository))
+    digest = hashlib.sha256(path).hexdigest()[:12]
+    name = os.path.basename(path)[:_NAME_BYTES].decode("utf-8", "ignore")
+    return _files_named(f"{name or 'root'}-{digest}")
 
 
-def _files_named(name: str) -> _Files:
+def _files_named(name: str) -> StateFiles:
     folder = _state_folder()
-    return _Files(state=folder / f"{name}.json", lock=folder / f"{name}.lock", log=folder / f"{name}.log")
+    return StateFiles(state=folder / f"{name}.json", lock=folder / f"{name}.lock", log=folder / f"{name}.log")
 
 
-def _read(files: _Files) -> DetachedServer | None:
+def _names() -> list[str]:
+    """Return the names of all servers that have, or left, a file here."""
+    folder = _state_folder()
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted({path.stem for path in found if path.suffix in (".json", ".lock", ".log")})
+
+
+def _read(files: StateFiles) -> DetachedServer | None:
+    if not _is_held(files.lock):
+        _clear(files)
+        return None
     try:
-        server = DetachedServer(**json.loads(files.state.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+        value = json.loads(files.state.read_text(encoding="utf-8"))
+    except FileNotFoundError:  # it is being started
         return None
-    except (ValueError, TypeError):  # written by another version of tt: the lock alone tells
-        if _is_held(files.lock):
-            raise EnvironmentProblem(
-                f"{files.state} is not readable for this version of tt, and its server still runs",
-                hint="end it with the version that started it",
-            ) from None
-        files.state.unlink(missing_ok=True)
+    except ValueError:
+        value = None
+    server = _server(value)
+    if server is None:
+        raise _unreadable(files, "it was changed, or written by another version of tt")
+    return server
+
+
+def _server(value: Any) -> DetachedServer | None:
+    """Return what a state file's value tells; None where it is no such value."""
+    types = {"str": str, "int": int}
+    wanted = {field.name: types[str(field.type)] for field in fields(DetachedServer)}
+    if not isinstance(value, dict) or any(type(value.get(name)) is not kind for name, kind in wanted.items()):
         return None
-    if _is_held(files.lock):
-        return server
-    remove_leftovers(Path(server.folder), server.shm_prefix)  # its supervisor was killed
-    files.state.unlink(missing_ok=True)
-    return None
+    return DetachedServer(**{name: value[name] for name in wanted})
+
+
+def _unreadable(files: StateFiles, why: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{files.state} cannot be trusted: {why}; a server still runs",
+        hint=f"end the process that has {files.lock} open (`fuser {files.lock}` shows it)",
+    )
+
+
+def _clear(files: StateFiles, *, log: bool = False) -> None:
+    """Remove what a dead server left. One that runs, or is being started, is left alone."""
+    paths = (files.state, *([files.log] if log else []), files.lock)  # the lock last
+    if not any(path.exists() for path in paths):
+        return
+    with _taken(files.lock) as taken:  # so that nobody starts one meanwhile
+        if not taken:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            server = _server(json.loads(files.state.read_text(encoding="utf-8")))
+            if server is not None and belongs_to(Path(server.folder), files.lock):
+                remove_leftovers(Path(server.folder))
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _taken(lock: Path) -> Iterator[bool]:
+    """Hold a lock file; give False where a server does, or where the file was just removed by its holder."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    taken = False
+    try:
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.path.samestat(lock.stat(), os.fstat(handle))
+        yield taken
+    finally:
+        os.close(handle)
+
+
+def _has_open(pid: int, lock: Path) -> bool:
+    """Say whether a process of ours has the lock file open, as the server's guardian has."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), lock.stat()):
+                    return True
+    return False
 
 
 def _is_held(lock: Path) -> bool:

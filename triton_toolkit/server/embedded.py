@@ -26,14 +26,14 @@ from triton_toolkit._progress import Progress, Silent
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError, UsageError
 from triton_toolkit.server.control import Control, ModelReport
 from triton_toolkit.server.environment import server_variables
+from triton_toolkit.server.folder import ServerFolder
 from triton_toolkit.server.locate import EmbeddedInfo, check_available
 from triton_toolkit.server.log import clean, reason_of_failure
 from triton_toolkit.server.options import ServeOptions
-from triton_toolkit.server.ports import Ports, choose_ports, port_error
+from triton_toolkit.server.ports import Ports, address_of, choose_ports, port_error
 from triton_toolkit.server.process import (
     PARALLEL_LOADS,
     Launch,
-    ServerFolder,
     ServerProcess,
     command_line,
     tail,
@@ -45,7 +45,7 @@ _ATTEMPTS = 5  # each takes about half a second; losing a race for a free port i
 _REQUEST_S = 10.0
 _END_S = 5.0  # from a broken connection to the end of the supervisor
 _TAKEN = "already in use"
-_WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
 class EmbeddedServer:
@@ -68,6 +68,7 @@ class EmbeddedServer:
         self._progress = progress or Silent()
         self._process: ServerProcess | None = None
         self._ports: Ports | None = None
+        self._host = ""
         self._reasons: dict[str, str] = {}
         self._reached = self.options.repository
 
@@ -104,7 +105,7 @@ class EmbeddedServer:
 
     @property
     def supervisor_pid(self) -> int:
-        """The process that watches over it."""
+        """The process that watches over it; SIGTERM to it ends the server cleanly."""
         return self._running().supervisor_pid
 
     @property
@@ -178,13 +179,14 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Start the server; ``with`` does so."""
-        if not self.options.repository.is_dir():
+        if not os.path.isdir(self.options.repository):  # Path.is_dir raises for a name that is too long
             raise EnvironmentProblem(
                 f"model repository {self.options.repository}: no such folder",
                 hint="`tt build` writes one; or name another folder",
             )
         deadline = time.monotonic() + self.options.ready_timeout_s
         info = check_available()
+        self._host = address_of(self.options.host)
         self._progress.step("server", f"starting Triton {info.version}")
         try:
             self._listen(info, deadline)
@@ -207,7 +209,7 @@ class EmbeddedServer:
         options = self.options
         for attempt in range(1, _ATTEMPTS + 1):
             ports = choose_ports(
-                options.host, grpc=options.grpc_port, http=options.http_port, metrics=options.metrics_port
+                self._host, grpc=options.grpc_port, http=options.http_port, metrics=options.metrics_port
             )
             self._process = self._launch(info, ports)
             try:
@@ -230,8 +232,8 @@ class EmbeddedServer:
         self._reached = folder.reach(options.repository)
         flags = (
             f"--model-repository={self._reached}",
-            f"--http-address={options.host}",
-            f"--grpc-address={options.host}",
+            f"--http-address={f'ipv6:{self._host}' if ':' in self._host else self._host}",
+            f"--grpc-address={_in_url(self._host)}",
             f"--http-port={ports.http}",
             f"--grpc-port={ports.grpc}",
             f"--metrics-port={ports.metrics}",
@@ -245,7 +247,12 @@ class EmbeddedServer:
             state_file=options.state_file,
             lock_file=options.lock_file,
         )
-        variables = server_variables(os.environ, environment=folder.environment, libraries=info.libraries)
+        variables = server_variables(
+            os.environ,
+            environment=folder.environment,
+            libraries=info.libraries,
+            temporary=folder.temporary,
+        )
         return ServerProcess(folder, launch, variables)
 
     def _raise_if_wanted(self, log: str, ports: Ports) -> None:
@@ -320,12 +327,10 @@ class EmbeddedServer:
             ) from exc
 
     def _address(self, port: int) -> str:
-        host = _WILDCARDS.get(self.options.host, self.options.host)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"{_in_url(_WILDCARDS.get(self._host, self._host))}:{port}"
 
     def _control(self) -> Control:
-        host = _WILDCARDS.get(self.options.host, self.options.host)
-        return Control(host, self._known_ports().http)
+        return Control(_WILDCARDS.get(self._host, self._host), self._known_ports().http)
 
     def _known_ports(self) -> Ports:
         if self._ports is None:
@@ -336,3 +341,8 @@ class EmbeddedServer:
         if self._process is None:
             raise ServerError("the embedded server has not been started")
         return self._process
+
+
+def _in_url(host: str) -> str:
+    """Return an address as it is written before a port."""
+    return f"[{host}]" if ":" in host else host

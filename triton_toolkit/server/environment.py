@@ -35,13 +35,16 @@ def write_environment(folder: Path, libpython: Path | None) -> None:
     (packages / "tt_embedded.pth").write_text(_pth(_package_folders()), encoding="utf-8")
 
 
-def server_variables(base: Mapping[str, str], *, environment: Path, libraries: Path) -> dict[str, str]:
+def server_variables(
+    base: Mapping[str, str], *, environment: Path, libraries: Path, temporary: Path
+) -> dict[str, str]:
     """Return the server's environment variables.
 
     Args:
         base: This process's.
         environment: What ``write_environment`` wrote.
         libraries: The folder of the server's own libraries.
+        temporary: Where models put their temporary files: a model that is killed leaves them.
     """
     paths = [str(environment / "bin"), os.path.dirname(sys.executable), base.get("PATH", "")]
     folders = [str(libraries), str(environment / "lib"), base.get("LD_LIBRARY_PATH", "")]
@@ -50,6 +53,7 @@ def server_variables(base: Mapping[str, str], *, environment: Path, libraries: P
         **base,
         "PATH": os.pathsep.join(filter(None, paths)),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders)),
+        "TMPDIR": str(temporary),
         "PYTHONDONTWRITEBYTECODE": "1",  # for what a model may start
     }
 

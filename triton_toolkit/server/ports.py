@@ -31,6 +31,26 @@ class Ports:
         return frozenset((self.grpc, self.http, self.metrics))
 
 
+def address_of(host: str) -> str:
+    """Return the numeric address of a host, IPv4 where it has both: the server takes names for gRPC alone.
+
+    Raises:
+        EnvironmentProblem: There is no such host, or its address holds on one interface only.
+    """
+    hint = "--host must be an address of this host, such as 127.0.0.1"
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        reason = getattr(exc, "strerror", None) or "not a host's name"
+        raise EnvironmentProblem(f"cannot listen on {host!r} (--host): {reason}", hint=hint) from None
+    address = str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
+    if "%" in address:
+        raise EnvironmentProblem(
+            f"cannot listen on {host!r} (--host): Triton takes no link-local address", hint=hint
+        )
+    return address
+
+
 def choose_ports(host: str, *, grpc: int | None, http: int | None, metrics: int | None) -> Ports:
     """Return the wanted ports, and free ones for those that are None.
 
@@ -43,8 +63,8 @@ def choose_ports(host: str, *, grpc: int | None, http: int | None, metrics: int 
     chosen: dict[str, int] = {}
     with contextlib.ExitStack() as held:  # all held until all are chosen, so that they differ
         for name, port in wanted.items():
-            holder = held.enter_context(_socket_for(host))
             try:
+                holder = held.enter_context(_socket_for(host))
                 holder.bind((host, port or 0))
             except OSError as exc:
                 raise port_error(host, port or 0, f"--{name}-port", exc) from exc

@@ -1,8 +1,8 @@
-"""Start a server under a supervisor, wait until it listens, and end it.
+"""Start a server under its guardian, wait until it listens, and end it.
 
-The supervisor (``supervisor.py``) does what must happen even when this process is killed. Here is the
-other side: the folder it is given, its protocol, and the wait until the server itself, and not some
-other process, listens on the ports.
+The guardian (``supervisor.py``) does what must happen even when this process is killed. Here is the
+other side: its protocol, and the wait until the server itself, and not some other process, listens on
+the ports.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,29 +22,25 @@ from typing import Any
 from triton_toolkit._files import host_errors
 from triton_toolkit._process import ChildResult, kill_group
 from triton_toolkit.errors import EnvironmentProblem, ServerError, ServerTimeoutError
-from triton_toolkit.server.environment import write_environment
+from triton_toolkit.server.folder import LAUNCH_NAME, ServerFolder, remove_leftovers
 from triton_toolkit.server.locate import EmbeddedInfo
 from triton_toolkit.server.ports import listening_ports
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_BACKENDS = Path(__file__).with_name("backends")
 _POLL_S = 0.02
 _HANDSHAKE_S = 30.0
 _END_SLACK_S = 15.0
-_SAFE_IN_A_SHELL = re.compile(r"[A-Za-z0-9._/+@%:,=-]+")
-_FOLDER_PREFIX = "tt-serve-"
-SHM_PREFIX = "tt_"
 PARALLEL_LOADS = 8
 """A Python-backend model waits more than a second for its stubs while it loads; the waits overlap."""
 
 
 class AlreadyLockedError(Exception):
-    """Another supervisor holds the lock file."""
+    """Another server's guardian holds the lock file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a supervisor is to run its server."""
+    """How a server is to be run."""
 
     argv: tuple[str, ...]
     exit_timeout_s: int
@@ -56,96 +49,23 @@ class Launch:
     lock_file: Path | None = None
 
 
-class ServerFolder:
-    """A private temporary folder: the backends as the server wants them, and the log.
-
-    The supervisor removes it at the end; ``discard`` does so when there never was a supervisor.
-    """
-
-    def __init__(self, info: EmbeddedInfo) -> None:
-        with host_errors("prepare the embedded server's temporary folder"):
-            self.path = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
-            if not _SAFE_IN_A_SHELL.fullmatch(str(self.path)):
-                self.discard()
-                raise EnvironmentProblem(
-                    f"the temporary folder {str(self.path.parent)!r} has a character that is not safe in a "
-                    "shell, through which Triton starts its Python backend",
-                    hint="set TMPDIR to a folder named with letters, digits and ._-",
-                )
-            try:
-                self._fill(info)
-            except BaseException:
-                self.discard()
-                raise
-        self.shm_prefix = f"{SHM_PREFIX}{self.path.name.removeprefix(_FOLDER_PREFIX)}_"
-
-    @property
-    def backends(self) -> Path:
-        """What ``--backend-directory`` gets."""
-        return self.path / "backends"
-
-    @property
-    def environment(self) -> Path:
-        """The virtual environment of Python models."""
-        return self.path / "env"
-
-    def reach(self, repository: Path) -> Path:
-        """Return a path of the repository that is safe in a shell.
-
-        Triton's Python backend starts each stub through ``bash -c`` with the model's path unquoted: a space
-        breaks the command, and ``$(…)`` would be run. Such a repository is served through a link in here.
-        """
-        if _SAFE_IN_A_SHELL.fullmatch(str(repository)):
-            return repository
-        link = self.path / "repository"
-        link.symlink_to(repository, target_is_directory=True)
-        return link
-
-    @property
-    def log(self) -> Path:
-        """Where the server's output goes, unless it is to outlive the folder."""
-        return self.path / "server.log"
-
-    def discard(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def _fill(self, info: EmbeddedInfo) -> None:
-        """Copy the Python backend with this interpreter's stub, and our own backends beside it.
-
-        Copies, because the server refuses a library that a link leads out of the backend's folder.
-        """
-        if os.statvfs(self.path).f_flag & os.ST_NOEXEC:
-            raise EnvironmentProblem(
-                f"{self.path.parent} is mounted noexec, and the server's Python backend is run from there",
-                hint="set TMPDIR to a folder where programs may be run",
-            )
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(info.python_backend, self.backends / "python", ignore=ignore)
-        stub = self.backends / "python" / info.stub.name
-        shutil.copyfile(info.stub, stub)
-        stub.chmod(0o755)
-        for backend in sorted(path for path in _BACKENDS.iterdir() if (path / "model.py").is_file()):
-            shutil.copytree(backend, self.backends / backend.name, ignore=ignore)
-        write_environment(self.environment, info.libpython)
-
-
 class ServerProcess:
-    """A running server and its supervisor.
+    """A running server and its guardian.
 
     Args:
-        folder: Belongs to the supervisor from here on.
+        folder: Belongs to the guardian from here on.
         launch: What to run.
         variables: The server's environment variables.
 
     Raises:
-        AlreadyLockedError: The lock file is held by another supervisor.
+        AlreadyLockedError: The lock file is held by another server's guardian.
         EnvironmentProblem: The binary cannot be run.
     """
 
     def __init__(self, folder: ServerFolder, launch: Launch, variables: Mapping[str, str]) -> None:
         self.folder = folder
         self.pid = 0
+        self._supervisor = 0
         self._launch = launch
         self._ended = False
         self._status: int | None = None
@@ -154,7 +74,7 @@ class ServerProcess:
         try:
             self._log_fd = _open_log(launch.log)
             _write_launch(folder, launch)
-            self._supervisor = subprocess.Popen(
+            self._guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", str(_SUPERVISOR), str(folder.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -176,16 +96,17 @@ class ServerProcess:
     def _handshake(self) -> int:
         answer = self._answer()
         if "pid" in answer:
+            self._supervisor = int(answer["supervisor"])
             return int(answer["pid"])
         if answer.get("error") == "locked":
             raise AlreadyLockedError
         raise EnvironmentProblem(
-            f"the embedded server cannot be started: {answer.get('error', 'its supervisor ended')}",
+            f"the embedded server cannot be started: {answer.get('error', 'its guardian ended')}",
             detail=self.log_text(),
         )
 
     def _answer(self) -> dict[str, Any]:
-        """Read one line of the supervisor; {} when it has ended without one."""
+        """Read one line of the supervisor; {} when all have ended without one."""
         pipe = self._pipe("stdout")
         if pipe.closed:
             return {}
@@ -195,22 +116,22 @@ class ServerProcess:
         return value if isinstance(value, dict) else {}
 
     def _pipe(self, name: str) -> Any:
-        return getattr(self._supervisor, name)
+        return getattr(self._guardian, name)
 
     @property
     def supervisor_pid(self) -> int:
-        """The supervisor: SIGTERM to it ends the server cleanly."""
-        return self._supervisor.pid
+        """The outermost process, the guardian: SIGTERM to it ends the server cleanly."""
+        return self._guardian.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the supervisor, and with it the server, still runs."""
-        return not self._ended and self._supervisor.poll() is None
+        """Whether the guardian, and with it the server, still runs."""
+        return not self._ended and self._guardian.poll() is None
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block for as long as it runs, or ``timeout_s``; return whether it has ended."""
         try:
-            self._supervisor.wait(timeout_s)
+            self._guardian.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
         return True
@@ -259,7 +180,7 @@ class ServerProcess:
         """Let the server live on without this process; the supervisor writes the state file.
 
         Raises:
-            ServerError: The supervisor has ended.
+            ServerError: It has ended.
         """
         try:
             self._pipe("stdin").write(json.dumps({"state": dict(state)}).encode() + b"\n")
@@ -269,7 +190,7 @@ class ServerProcess:
         if not self._answer().get("detached"):
             raise self.ended_error("before it could be detached")
         self._ended = True
-        self._supervisor.returncode = 0  # it goes on: no zombie to reap, and no warning about it
+        self._guardian.returncode = 0  # it goes on: no zombie to reap, and no warning about it
         self._close()
 
     def end(self) -> None:
@@ -279,17 +200,40 @@ class ServerProcess:
         self._ended = True
         with contextlib.suppress(BrokenPipeError):
             self._pipe("stdin").close()
-        self._supervisor.terminate()  # a forked child of this process may hold the pipe open
+        self._guardian.terminate()  # a forked child of this process may hold the pipe open
         try:
-            self._supervisor.wait(self._launch.exit_timeout_s + _END_SLACK_S)
-        except subprocess.TimeoutExpired:  # a supervisor that hangs: end its server and itself
-            if self.pid:
-                kill_group(self.pid)
-            self._supervisor.kill()
-            self._supervisor.wait()
+            self._guardian.wait(self._launch.exit_timeout_s + _END_SLACK_S)
+            if self._guardian.returncode < 0:
+                self._wait_for_the_supervisor()
+        except subprocess.TimeoutExpired:
+            self._kill()
         finally:
             self._close()
-        remove_leftovers(self.folder.path, self.folder.shm_prefix)  # of a supervisor that was killed
+        remove_leftovers(self.folder.path)  # of a guardian that was killed
+
+    def _wait_for_the_supervisor(self) -> None:
+        """Wait until it is gone too: it outlives a guardian that was killed, ends the server, and clears up.
+
+        Standard output is at its end when nobody is left who could write to it.
+        """
+        timeout_s = self._launch.exit_timeout_s + _END_SLACK_S
+        deadline = time.monotonic() + timeout_s
+        output = self._pipe("stdout")
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([output], [], [], max(deadline - time.monotonic(), 0))
+            if ready and not os.read(output.fileno(), 4096):
+                return
+        raise subprocess.TimeoutExpired(self._launch.argv[0], timeout_s)
+
+    def _kill(self) -> None:
+        """End processes that hang: the server, then its supervisor, so that the guardian clears up."""
+        for group in filter(None, (self.pid, self._supervisor)):
+            kill_group(group)
+        try:
+            self._guardian.wait(_END_SLACK_S)
+        except subprocess.TimeoutExpired:
+            self._guardian.kill()
+            self._guardian.wait()
 
     def _close(self) -> None:
         for name in ("stdin", "stdout"):
@@ -298,15 +242,6 @@ class ServerProcess:
         self._log = self.log_text()
         os.close(self._log_fd)
         self._log_fd = -1
-
-
-def remove_leftovers(folder: Path, shm_prefix: str) -> None:
-    """Remove what a supervisor removes at its end; for when it was killed."""
-    if not (folder.name.startswith(_FOLDER_PREFIX) and shm_prefix.startswith(SHM_PREFIX)):
-        return  # not ours, whatever a state file says
-    shutil.rmtree(folder, ignore_errors=True)
-    for path in Path("/dev/shm").glob(f"{shm_prefix}*"):  # noqa: S108 - where Triton puts its regions
-        path.unlink(missing_ok=True)
 
 
 def tail(log: str, lines: int = 15) -> str:
@@ -328,11 +263,12 @@ def _write_launch(folder: ServerFolder, launch: Launch) -> None:
         "exit_timeout_s": launch.exit_timeout_s,
         "log": str(launch.log),
         "shm_prefix": folder.shm_prefix,
+        "env_prefix": folder.env_prefix,
         "state_file": None if launch.state_file is None else str(launch.state_file),
         "lock_file": None if launch.lock_file is None else str(launch.lock_file),
     }
     with host_errors("prepare the embedded server's temporary folder"):
-        (folder.path / "launch.json").write_text(json.dumps(value), encoding="utf-8")
+        (folder.path / LAUNCH_NAME).write_text(json.dumps(value), encoding="utf-8")
 
 
 def command_line(folder: ServerFolder, info: EmbeddedInfo, flags: Sequence[str]) -> tuple[str, ...]:
