@@ -106,6 +106,16 @@ def test_a_detached_server_lives_on_until_it_is_stopped(project: Path) -> None:
     assert f"Stopped the server on {project / 'model_repository'}." in stopped.stdout
     assert not ready(value["http_url"])
     assert not Path(f"/proc/{value['pid']}").exists()
+    assert list(Path(os.environ["XDG_STATE_HOME"]).rglob("model_repository-*")) == []
+
+
+def test_a_repository_with_a_name_as_long_as_names_can_be_is_served(project: Path) -> None:
+    folder = project / ("r" * 255)
+    (project / "model_repository").rename(folder)
+    answer = tt(project, str(folder), "--detach", "--json", *AT_ONCE)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["models"][0]["state"] == "READY"
+    assert json.loads(tt(project, str(folder), "--stop", "--json").stdout)["stopped"] is True
 
 
 def test_stopping_nothing_says_so(project: Path) -> None:
@@ -127,10 +137,14 @@ def test_what_a_killed_detached_server_left_is_no_obstacle(project: Path) -> Non
     first = json.loads(tt(project, "--detach", "--json", *AT_ONCE).stdout)
     state = next(Path(os.environ["XDG_STATE_HOME"]).rglob("model_repository-*.json"))
     supervisor = json.loads(state.read_text())
-    os.kill(supervisor["supervisor_pid"], signal.SIGKILL)
+    inner = Path(f"/proc/{first['pid']}/stat").read_text().rpartition(")")[2].split()[1]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # both at once, so that neither clears up after the other
+        for pid in (supervisor["supervisor_pid"], int(inner)):
+            os.kill(pid, number)
     deadline = time.monotonic() + DEADLINE_S
     while Path(f"/proc/{first['pid']}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert Path(supervisor["folder"]).exists()
     assert tt(project, "--detach", *AT_ONCE).returncode == 0
     assert not Path(supervisor["folder"]).exists()
 
@@ -169,6 +183,10 @@ def test_the_repository_is_the_specs(project: Path) -> None:
     [
         (("--model", "negat"), 2, "did you mean 'negate'"),
         (("--ready-timeout", "soon"), 2, "--ready-timeout: 'soon' is not a duration"),
+        (("--ready-timeout", "1e300s"), 2, "--ready-timeout: '1e300s' is not above 0 and up to a day"),
+        (("--ready-timeout", "0s"), 2, "--ready-timeout: '0s' is not above 0"),
+        (("--exit-timeout", "-1s"), 2, "--exit-timeout: '-1s' is not between 0 and a day"),
+        (("x" * 300,), 3, "no such folder"),
         (("--exit-timeout", "0.5s"), 2, "--exit-timeout: '0.5s' is not a whole number of seconds"),
         (("--stop", "--detach"), 2, "--stop and --detach exclude each other"),
         (("--grpc-port", "0"), 2, "--grpc-port"),

@@ -13,6 +13,8 @@ from triton_toolkit.cli import JSON_MODE
 if TYPE_CHECKING:
     from triton_toolkit.spec.load import Project
 
+_DAY_S = 24 * 3600.0  # what waits longer waits for nothing; the system's own timeouts end after 24 days
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -81,3 +83,21 @@ def require_target(target: str | None, project: Project) -> str:
         known = ", ".join(project.spec.targets) or "none yet"
         raise click.UsageError(f"Missing option '--to'. Targets of the spec: {known}")
     return target
+
+
+def parse_timeout(option: str, text: str, *, zero: bool = False) -> float:
+    """Return an option's duration in seconds: at most a day, and longer than 0 unless ``zero`` is allowed.
+
+    Raises:
+        click.BadParameter: It is none; names the option.
+    """
+    from triton_toolkit.core.units import parse_seconds
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param_hint=option) from exc
+    if not 0 <= seconds <= _DAY_S or (seconds == 0 and not zero):
+        span = "between 0 and a day" if zero else "above 0 and up to a day"
+        raise click.BadParameter(f"{text!r} is not {span}", param_hint=option)
+    return seconds

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from triton_toolkit.cli._options import json_option, require_target, server_option, spec_option, target_option
+from triton_toolkit.cli._options import (
+    json_option,
+    parse_timeout,
+    require_target,
+    server_option,
+    spec_option,
+    target_option,
+)
 
 if TYPE_CHECKING:
     from triton_toolkit.cli._output import Console
@@ -61,7 +68,10 @@ def command(
     target = require_target(target, project)
     project = project.at_server(target, server)
     options = DeployOptions(
-        names=models, rehearsal=not no_rehearsal, dry_run=dry_run, load_timeout_s=_seconds(load_timeout)
+        names=models,
+        rehearsal=not no_rehearsal,
+        dry_run=dry_run,
+        load_timeout_s=parse_timeout("--load-timeout", load_timeout),
     )
     with console.progress() as progress:
         report = run_deploy(project, target, options, progress)
@@ -69,18 +79,6 @@ def command(
         console.json(report.as_dict())
     else:
         _show(console, report)
-
-
-def _seconds(text: str) -> float:
-    from triton_toolkit.core.units import parse_seconds
-
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as exc:
-        raise click.BadParameter(str(exc), param_hint="--load-timeout") from exc
-    if seconds <= 0:
-        raise click.BadParameter("must be longer than 0", param_hint="--load-timeout")
-    return seconds
 
 
 def _show(console: Console, report: DeployReport) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triton_toolkit.cli._options import json_option, spec_option
+from triton_toolkit.cli._options import json_option, parse_timeout, spec_option
 from triton_toolkit.cli._output import Console
 from triton_toolkit.errors import EXIT_NO, UsageError
 
@@ -84,25 +84,16 @@ def _options(
 ) -> ServeOptions:
     from triton_toolkit.server.embedded import ServeOptions
 
-    exit_timeout_s = _seconds("--exit-timeout", exit_timeout)
-    if exit_timeout_s != int(exit_timeout_s) or exit_timeout_s < 0:
+    exit_timeout_s = parse_timeout("--exit-timeout", exit_timeout, zero=True)
+    if exit_timeout_s != int(exit_timeout_s):
         raise UsageError(f"--exit-timeout: {exit_timeout!r} is not a whole number of seconds")
     return ServeOptions(
         repository=repository,
         load=models or "all",
-        ready_timeout_s=_seconds("--ready-timeout", ready_timeout),
+        ready_timeout_s=parse_timeout("--ready-timeout", ready_timeout),
         exit_timeout_s=int(exit_timeout_s),
         **rest,
     )
-
-
-def _seconds(option: str, text: str) -> float:
-    from triton_toolkit.core.units import parse_seconds
-
-    try:
-        return parse_seconds(text)
-    except ValueError as exc:
-        raise UsageError(f"{option}: {exc}") from None
 
 
 def _repository_of_spec(ctx: click.Context, spec_path: Path) -> Path:

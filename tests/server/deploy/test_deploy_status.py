@@ -183,6 +183,7 @@ def test_deploy_command_that_is_refused_exits_1(workshop, run):
         ("deploy nothing --to local", EXIT_USAGE),
         ("deploy --to local --load-timeout soon", EXIT_USAGE),
         ("deploy --to local --load-timeout 0s", EXIT_USAGE),
+        ("deploy --to local --load-timeout 1e300s", EXIT_USAGE),
         ("status --to nowhere", EXIT_USAGE),
         ("deploy --to down", EXIT_ENVIRONMENT),
         ("status --to down", EXIT_ENVIRONMENT),
