@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._progress import Progress
+from triton_toolkit.core.compare import Tolerances, compare_outputs
 from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.job import ExportJob
-from triton_toolkit.export.parity import Tolerance
 from triton_toolkit.export.samples import InputMaker, SampleFunction
 from triton_toolkit.export.session import Session
 from triton_toolkit.export.source import load_callable
@@ -41,11 +41,6 @@ class Context:
     def path(self) -> Path:
         """Where the model is written."""
         return self.out / MODEL_NAME
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """The job's tolerance as one value."""
-        return Tolerance(absolute=self.job.absolute, relative=self.job.relative)
 
     def step(self, text: str) -> None:
         """Tell what is being done now."""
@@ -94,13 +89,13 @@ def used_dims(inputs: tuple[TensorSpec, ...], dims: Mapping[str, Dim]) -> dict[s
     return {name: dim for name, dim in dims.items() if name in used}
 
 
-def check_deterministic(first: Arrays, second: Arrays, tolerance: Tolerance) -> None:
+def check_deterministic(first: Arrays, second: Arrays, tolerances: Tolerances) -> None:
     """Check the outputs of two runs on the same inputs.
 
     Raises:
         ExportError: They differ by more than the tolerance.
     """
-    for difference in tolerance.compare(second, first):
+    for difference in compare_outputs(second, first, tolerances):
         if not difference.ok:
             raise ExportError(
                 f"the model is not deterministic: on the same inputs output {difference.output!r} "

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from triton_toolkit.core.compare import Tolerances, compare_outputs
 from triton_toolkit.core.dims import Dim, Sizes
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import ParityError
-from triton_toolkit.export.parity import Tolerance
 from triton_toolkit.export.samples import format_sizes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def independence_sizes(sizes: Sizes, batch: Dim) -> Sizes | None:
 
 
 def check_independence(
-    predict: Callable[[Arrays], Arrays], inputs: Arrays, sizes: Sizes, batch: Dim, tolerance: Tolerance
+    predict: Callable[[Arrays], Arrays], inputs: Arrays, sizes: Sizes, batch: Dim, tolerances: Tolerances
 ) -> None:
     """Check f(rows in another order) and f(fewer rows) against f(all rows), row by row.
 
@@ -39,7 +39,7 @@ def check_independence(
         inputs: Arrays with two or more rows along axis 0, as ``distinct_rows`` makes them.
         sizes: Their sizes, for the message.
         batch: The batch dimension.
-        tolerance: How far a row's outputs may move; kernels differ a little between batch sizes.
+        tolerances: How far a row's outputs may move; kernels differ a little between batch sizes.
 
     Raises:
         ParityError: An output depends on the other rows or on their order, or has no row each.
@@ -54,18 +54,18 @@ def check_independence(
                 hint="leave batch_dim out (max_batch_size 0), or return one row for each input row",
             )
     order = [*range(1, rows), 0]
-    _compare(predict(_take(inputs, order)), _take(whole, order), sizes, tolerance, "the order of the rows")
+    _compare(predict(_take(inputs, order)), _take(whole, order), sizes, tolerances, "the order of the rows")
     if batch.min > 1:
         few = list(range(batch.min))
-        _compare(predict(_take(inputs, few)), _take(whole, few), sizes, tolerance, "the other rows")
+        _compare(predict(_take(inputs, few)), _take(whole, few), sizes, tolerances, "the other rows")
         return
     for row in range(rows):
         alone = predict(_take(inputs, [row]))
-        _compare(alone, _take(whole, [row]), sizes, tolerance, "the other rows")
+        _compare(alone, _take(whole, [row]), sizes, tolerances, "the other rows")
 
 
-def _compare(actual: Arrays, expected: Arrays, sizes: Sizes, tolerance: Tolerance, on: str) -> None:
-    for difference in tolerance.compare(actual, expected):
+def _compare(actual: Arrays, expected: Arrays, sizes: Sizes, tolerances: Tolerances, on: str) -> None:
+    for difference in compare_outputs(actual, expected, tolerances):
         if not difference.ok:
             raise ParityError(
                 f"output {difference.output!r} depends on {on} of the batch (at {format_sizes(sizes)} it "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from triton_toolkit.core.compare import Tolerances, default_tolerances
 from triton_toolkit.core.dims import Dim, dims_from_json, dims_to_json
 from triton_toolkit.core.tensors import Extent, TensorSpec
 
@@ -33,8 +34,7 @@ class ExportJob:
         batch_dim: The dimension that Triton batches over, None without.
         opset: Highest ONNX opset that the serving release runs.
         ir_version: Highest ONNX IR version that the serving release reads.
-        absolute: Tolerance of the proof, in the outputs' unit.
-        relative: Tolerance of the proof, a fraction of the expected magnitude.
+        tolerances: How far each output may lie from the original's.
         metric: ``module:callable`` taking ``predict``; None without.
         max_absolute_drop: Largest loss of the metric against the original.
         name: Model name, for messages.
@@ -53,8 +53,7 @@ class ExportJob:
     batch_dim: str | None = None
     opset: int = 18
     ir_version: int = 8
-    absolute: float = 1e-4
-    relative: float = 1e-3
+    tolerances: Tolerances = field(default_factory=lambda: default_tolerances("fp32"))
     metric: str | None = None
     max_absolute_drop: float = 0.0
     name: str = ""
@@ -71,6 +70,7 @@ class ExportJob:
             name: [d, None if s is None else list(s)] for name, (d, s) in self.outputs.items()
         }
         value["dims"] = dims_to_json(self.dims)
+        value["tolerances"] = self.tolerances.as_dict()
         return json.dumps(value, indent=2)
 
     @classmethod
@@ -81,6 +81,7 @@ class ExportJob:
         value["inputs"] = tuple(TensorSpec.from_dict(item) for item in value["inputs"])
         value["outputs"] = {name: (dtype, shape) for name, (dtype, shape) in value["outputs"].items()}
         value["dims"] = dims_from_json(value["dims"])
+        value["tolerances"] = Tolerances.from_dict(value["tolerances"])
         value["hashed"], value["ignored"] = tuple(value["hashed"]), tuple(value["ignored"])
         return cls(**value)
 

@@ -60,7 +60,7 @@ def prepare_onnx(context: Context) -> Candidate:
     predict = _reference(plain, job.source, {tensor.name for tensor in outputs})
     golden = maker.golden_sizes(job.batch_dim)
     arrays, doing = maker.at(golden), f"fails at {format_sizes(golden)}"
-    check_deterministic(predict(arrays, doing), predict(arrays, doing), context.tolerance)
+    check_deterministic(predict(arrays, doing), predict(arrays, doing), context.job.tolerances)
     return Candidate(
         predict=predict,
         session=Session(context.path),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from triton_toolkit.core.compare import Difference, compare_outputs
+from triton_toolkit.core.compare import Difference, Tolerances, compare_outputs
 from triton_toolkit.core.dims import Sizes
 from triton_toolkit.errors import ExportError, ParityError
 from triton_toolkit.export.samples import format_sizes
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, "NDArray[Any]"]
 Shapes = dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
-    """|a - b| <= absolute + relative * |b|, b being the original's value."""
-
-    absolute: float
-    relative: float
-
-    def compare(self, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Difference]:
-        """Compare outputs by the rule that all stages share."""
-        return compare_outputs(actual, expected, absolute=self.absolute, relative=self.relative)
 
 
 _ROUNDING = 0.01
@@ -55,7 +43,7 @@ def prove(
     expected: Callable[[Arrays, str], Arrays],
     session: Session,
     cases: Sequence[tuple[Sizes, Callable[[], Arrays]]],
-    tolerance: Tolerance,
+    tolerances: Tolerances,
     sources: Mapping[str, str],
 ) -> Proof:
     """Run original and export on every case and compare.
@@ -66,7 +54,7 @@ def prove(
         expected: The original; its second argument says what it does where it fails.
         session: The export.
         cases: Sizes, and what makes the inputs of those sizes.
-        tolerance: How far outputs may lie apart.
+        tolerances: How far outputs may lie apart.
         sources: Node name -> place in the user's code.
 
     Raises:
@@ -83,7 +71,7 @@ def prove(
         except ExportError as exc:
             broken.append((sizes, exc))
             continue
-        problem = _case(proof, session, sizes, (inputs, wanted), tolerance, sources)
+        problem = _case(proof, session, sizes, (inputs, wanted), tolerances, sources)
         if problem:
             wrong.append((sizes, problem))
         else:
@@ -101,7 +89,7 @@ def _case(
     session: Session,
     sizes: Sizes,
     arrays: tuple[Arrays, Arrays],
-    tolerance: Tolerance,
+    tolerances: Tolerances,
     sources: Mapping[str, str],
 ) -> _Wrong | None:
     """Record one case; return what is wrong with it, or None."""
@@ -112,7 +100,7 @@ def _case(
         got = session.predict(inputs)
     except RunFailed as exc:
         return _Wrong(_node_failure(exc, sources), float("inf"))
-    differences = tolerance.compare(got, wanted)
+    differences = compare_outputs(got, wanted, tolerances)
     proof.entries.append({"sizes": dict(sizes), "outputs": [d.as_dict() for d in differences]})
     proof.shapes.append((dict(sizes), {name: array.shape for name, array in wanted.items()}))
     proof.nan_outputs |= {

@@ -59,7 +59,7 @@ def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
         combinations.append(golden)
     context.step(f"compare with the original at {len(combinations)} combination(s) of sizes")
     cases = [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
-    proof = prove(candidate.predict, candidate.session, cases, context.tolerance, candidate.sources)
+    proof = prove(candidate.predict, candidate.session, cases, context.job.tolerances, candidate.sources)
     for name in sorted(proof.nan_outputs):
         if candidate.maker.from_user:
             raise ExportError(
@@ -81,7 +81,7 @@ def _check_rows(context: Context, candidate: Candidate) -> None:
         return
     context.step("check that rows of a batch do not depend on each other")
     inputs = distinct_rows(candidate.maker.at(sizes), candidate.inputs)
-    check_independence(partial(_predict_rows, candidate), inputs, sizes, batch, context.tolerance)
+    check_independence(partial(_predict_rows, candidate), inputs, sizes, batch, context.job.tolerances)
 
 
 def _predict_rows(candidate: Candidate, arrays: Arrays) -> Arrays:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -18,7 +19,7 @@ from triton_toolkit._process import ChildResult, run_child
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import ExportError, TritonToolkitError
 from triton_toolkit.export.job import ExportJob, ExportReport
-from triton_toolkit.export.worker import MARK, REPORT_NAME
+from triton_toolkit.export.worker import BUG, MARK, REPORT_NAME
 
 _OUTPUT_TITLE = "--- printed by the export process ---\n"
 
@@ -59,11 +60,12 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
             str(out.resolve()),
         ]
         log: list[str] = []
-        child = run_child(argv, env=_environment(), cwd=job.root, on_line=_Forward(progress, log))
+        forward = _Forward(progress, log)
+        child = run_child(argv, env=_environment(), cwd=job.root, on_line=forward)
         answer = _answer(folder)
         keep = answer is None
         if answer is None:
-            raise _ended_without_report(job, child, "".join(log))
+            raise _ended_without_report(job, child, "".join(log), is_bug=forward.bug)
         if "error" in answer:
             raise _error(job, answer["error"], "".join(log))
         return replace(ExportReport.from_dict(answer["report"]), log="".join(log))
@@ -76,6 +78,7 @@ class _Forward:
     """Takes the progress lines out of the child's output and keeps the rest."""
 
     def __init__(self, progress: Progress, log: list[str]) -> None:
+        self.bug = False
         self._progress = progress
         self._log = log
 
@@ -87,6 +90,9 @@ class _Forward:
         if before:
             self._log.append(before + "\n")
         kind, subject, text = json.loads(after)
+        if kind == BUG:
+            self.bug = True
+            return
         (self._progress.note if kind == "note" else self._progress.step)(subject, text)
 
 
@@ -114,17 +120,19 @@ def _error(job: ExportJob, error: dict[str, str], log: str) -> TritonToolkitErro
     return kind(_named(job, error["message"]), hint=error["hint"], detail=detail)
 
 
-def _ended_without_report(job: ExportJob, child: ChildResult, log: str) -> Exception:
-    """Tell a crash of native code (an ExportError) from a bug of ours (anything else).
+def _ended_without_report(job: ExportJob, child: ChildResult, log: str, *, is_bug: bool) -> Exception:
+    """Tell a crash of native code, or user code that ends the process, from a bug of ours.
 
     The job file stays where it is, so that the command can be run again.
     """
     command = shlex.join(child.argv)
-    if child.returncode == 1:  # Python's own exit code for an uncaught exception
+    if is_bug:
         return RuntimeError(f"the export process has a bug; run it again with: {command}\n{log}")
-    memory = " (the system may have run out of memory)" if child.returncode == -9 else ""
+    cause = " (the system may have run out of memory)" if child.returncode == -signal.SIGKILL else ""
+    if child.returncode >= 0:
+        cause = " and no report: does the source, or what it imports, end the process itself (os._exit)?"
     return ExportError(
-        _named(job, f"the export process ended with {child.how_it_ended}{memory}"),
+        _named(job, f"the export process ended with {child.how_it_ended}{cause}"),
         hint=f"run it again with: CUDA_VISIBLE_DEVICES= PYTHONHASHSEED=0 {command}",
         detail=log,
     )

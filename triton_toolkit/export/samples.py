@@ -104,10 +104,10 @@ class InputMaker:
         sizes = {name: dim.opt for name, dim in self._dims.items()}
         if batch_dim is not None and batch_dim in self._dims:
             batch = self._dims[batch_dim]
-            sizes[batch_dim] = min(max(_GOLDEN_ROWS, batch.min), batch.max)
+            sizes[batch_dim] = batch.nearest(max(_GOLDEN_ROWS, batch.min))
         if self._fixed is not None:
             own = sizes_of(self._fixed, self._inputs)
-            sizes |= {n: min(max(own[n], dim.min), dim.max) for n, dim in self._dims.items() if n in own}
+            sizes |= {n: dim.nearest(own[n]) for n, dim in self._dims.items() if n in own}
         return sizes
 
 

@@ -83,5 +83,5 @@ def _try_forward(context: Context, original: Original, maker: InputMaker, dims: 
             else:
                 right.append(others)
         raise explain_sizes(exc, failed, right) from exc
-    check_deterministic(first, original.predict(example), context.tolerance)
+    check_deterministic(first, original.predict(example), context.job.tolerances)
     return example

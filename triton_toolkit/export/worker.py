@@ -2,14 +2,17 @@
 
 Prints progress as marked lines, writes ``report.json`` beside the job file and the model into
 OUT_DIR. An expected failure is written there too, with the exit code of its class; anything else
-is a bug and leaves a traceback and no report.
+is a bug and leaves a traceback, a marked line that says so, and no report.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
+import threading
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -17,7 +20,7 @@ from pathlib import Path
 
 from triton_toolkit._files import write_json
 from triton_toolkit._progress import Progress
-from triton_toolkit.errors import EXIT_OK, EXIT_USAGE, ExportError, TritonToolkitError
+from triton_toolkit.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, ExportError, TritonToolkitError
 from triton_toolkit.export.context import Context
 from triton_toolkit.export.job import ExportJob, ExportReport
 from triton_toolkit.export.samples import InputMaker
@@ -26,6 +29,9 @@ from triton_toolkit.repository.passport import Samples, write_samples
 
 MARK = "\x1ftt "
 """Begins a line of progress; the unit separator does not occur in what people print."""
+
+BUG = "bug"
+"""Kind of the marked line that tells a bug of ours from user code that ends the process itself."""
 
 REPORT_NAME = "report.json"
 _TOOLS = ("torch", "onnxscript", "onnx", "onnxruntime", "numpy")
@@ -91,14 +97,15 @@ class _Lines:
     """Progress as marked lines on stdout, which the parent takes out of the log."""
 
     def step(self, subject: str, text: str) -> None:
-        self._line("step", subject, text)
+        _write_line("step", subject, text)
 
     def note(self, subject: str, text: str) -> None:
-        self._line("note", subject, text)
+        _write_line("note", subject, text)
 
-    def _line(self, kind: str, subject: str, text: str) -> None:
-        sys.stdout.write(f"{MARK}{json.dumps([kind, subject, text])}\n")
-        sys.stdout.flush()
+
+def _write_line(kind: str, subject: str, text: str) -> None:
+    sys.stdout.write(f"{MARK}{json.dumps([kind, subject, text])}\n")
+    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -119,5 +126,27 @@ def main(arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _main_or_bug(arguments: Sequence[str]) -> int:
+    try:
+        return main(arguments)
+    except Exception:  # noqa: BLE001 - the process edge: a bug keeps its traceback
+        traceback.print_exc()
+        _write_line(BUG, "", "")
+        return EXIT_BUG
+
+
+def _left_running() -> bool:
+    """Say whether user code left a thread or process that Python waits for at its end."""
+    threads = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    processes = sys.modules.get("multiprocessing.process")
+    children = processes.active_children() if processes else ()
+    return any(not item.daemon for item in (*threads, *children))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = _main_or_bug(sys.argv[1:])
+    if _left_running():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

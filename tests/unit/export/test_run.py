@@ -123,7 +123,15 @@ def test_a_parity_error_stays_one(project):
             "killed by SIGKILL (the system may have run out of memory)",
             id="out-of-memory",
         ),
-        pytest.param("import os; os._exit(7)", "exit code 7", id="exit"),
+        *(
+            pytest.param(
+                f"import os; os._exit({code})",
+                f"exit code {code} and no report: does the source, or what it imports, "
+                "end the process itself (os._exit)?",
+                id=f"exit-{code}",
+            )
+            for code in (0, 1, 3, 70)
+        ),
     ],
 )
 def test_a_crash_is_an_error_that_says_how_to_see_it_again(project, scratch, code, end):
@@ -158,6 +166,20 @@ def test_a_bug_in_the_worker_keeps_its_traceback(project, scratch):
         run_export(project.job(kind="no such kind"), project.out, Silent())
     assert "Traceback (most recent call last)" in str(caught.value)
     assert len(list(scratch.iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", ["threading.Thread", "multiprocessing.get_context('fork').Process"])
+def test_what_user_code_left_running_is_ended(project, kind):
+    """It would leave a file at the end of a long life."""
+    project.write(
+        f"import multiprocessing, threading, time\nimport numpy as np\n"
+        "def late():\n    time.sleep(20)\n    open('late', 'w').close()\n"
+        f"def sample(batch):\n    {kind}(target=late).start()\n"
+        "    return {'x': np.zeros((batch, 4), np.float32)}\n"
+    )
+    run_export(project.job(kind="sample", sample="nets:sample"), project.out, Silent())
+    assert read_samples(project.out).inputs["x"].shape == (4, 4)
+    assert not (project.root / "late").exists()
 
 
 def test_a_missing_package_is_not_the_users_fault(project, monkeypatch):
