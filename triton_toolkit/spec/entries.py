@@ -107,6 +107,9 @@ class DimEntry(Base):
     min: StrictInt = Field(1, ge=1, le=_MAX_SIZE)
     opt: StrictInt | None = Field(None, ge=1, description="The commonest size; max where left out.")
     max: StrictInt = Field(ge=1, le=_MAX_SIZE)
+    multiple_of: StrictInt = Field(
+        1, ge=1, le=_MAX_SIZE, description="Only multiples of this are sizes, such as 32 for image sides."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -122,11 +125,17 @@ class DimEntry(Base):
         opt = self.max if self.opt is None else self.opt
         if not self.min <= opt <= self.max:
             raise RuleError(f"needs min <= opt <= max, got min {self.min}, opt {opt}, max {self.max}")
+        for end, size in (("min", self.min), ("opt", opt), ("max", self.max)):
+            if size % self.multiple_of:
+                lower, upper = size - size % self.multiple_of, size + -size % self.multiple_of
+                near = f"{lower} or {upper}" if lower else str(upper)
+                raise RuleError(f"{end} {size} is no multiple of {self.multiple_of}", hint=f"near: {near}")
         return self
 
     def dim(self, name: str) -> Dim:
         """Return it as the type that the stages use."""
-        return Dim(name=name, min=self.min, opt=self.max if self.opt is None else self.opt, max=self.max)
+        opt = self.max if self.opt is None else self.opt
+        return Dim(name=name, min=self.min, opt=opt, max=self.max, multiple_of=self.multiple_of)
 
 
 class Tolerance(Base):
@@ -156,7 +165,7 @@ class Variant(Base):
     reduce_range: bool | None = Field(
         None,
         description="7-bit weights, for CPUs without VNNI, whose INT8 kernels saturate; where left out, "
-        "as this machine's CPU needs unless every instance group is of KIND_GPU.",
+        "yes unless every instance group is of KIND_GPU.",
     )
     max_absolute_drop: Share | None = Field(
         None, description="Largest loss of the accuracy metric; that of accuracy where left out."

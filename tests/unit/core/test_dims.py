@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_toolkit.core.dims import Dim, example_sizes, proof_sizes
+from triton_toolkit.core.dims import Dim, dims_from_json, dims_to_json, example_sizes, proof_sizes
 
 RANGES = st.lists(st.integers(1, 4096), min_size=3, max_size=3).map(sorted)
 
@@ -91,3 +91,26 @@ def test_proof_sizes_are_distinct_and_probe_every_dimension(declared):
 
 def test_a_model_without_dynamic_dimensions_is_proven_once():
     assert list(proof_sizes({})) == [{}]
+
+
+def test_only_multiples_are_tried():
+    dim = Dim(name="h", min=32, opt=224, max=512, multiple_of=32)
+    assert dim.probe_sizes() == (32, 64, 224, 288, 512)
+    assert dim.example_size(set()) == 64
+    assert [dim.nearest(size) for size in (1, 32, 100, 511, 9999)] == [32, 32, 96, 480, 512]
+    assert list(dim.sizes())[:3] == [32, 64, 96]
+
+
+@pytest.mark.parametrize("ends", [(30, 64, 96), (32, 65, 96), (32, 64, 97)])
+def test_an_end_that_is_no_multiple_is_refused(ends):
+    with pytest.raises(ValueError, match="is no multiple of 32"):
+        Dim(name="h", min=ends[0], opt=ends[1], max=ends[2], multiple_of=32)
+
+
+def test_ranges_survive_json():
+    declared = {
+        "n": Dim(name="n", min=1, opt=2, max=3),
+        "h": Dim(name="h", min=8, opt=8, max=24, multiple_of=8),
+    }
+    assert dims_to_json(declared) == {"n": [1, 2, 3], "h": [8, 8, 24, 8]}
+    assert dims_from_json(dims_to_json(declared)) == declared
