@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,8 @@ class Session:
         optimized: With the runtime's default graph optimizations, as it is served; or node by node.
         entries: Further entries of the session's configuration.
         threads: Threads of one operator; the runtime's own choice where left out.
+        content: A changed version of the file, to load instead of it; external data is found beside
+            the file all the same.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Session:
         optimized: bool = True,
         entries: Mapping[str, str] | None = None,
         threads: int | None = None,
+        content: bytes | None = None,
     ) -> None:
         """Load the file.
 
@@ -67,10 +70,15 @@ class Session:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if threads is not None:
             options.intra_op_num_threads = threads
-        for key, value in (entries or {}).items():
+        entries = dict(entries or {})
+        if content is not None:
+            entries["session.model_external_initializers_file_folder_path"] = str(path.parent.resolve())
+        for key, value in entries.items():
             options.add_session_config_entry(key, value)
         try:
-            self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(
+                content or str(path), options, providers=["CPUExecutionProvider"]
+            )
         except Exception as exc:
             raise ExportError(
                 f"ONNX Runtime {ort.__version__} refuses {path.name}: {_plain(reason(exc))}"
@@ -78,18 +86,23 @@ class Session:
         self._strings = {i.name for i in self._session.get_inputs() if i.type == "tensor(string)"}
         self._outputs = [output.name for output in self._session.get_outputs()]
 
-    def predict(self, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    def predict(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Arrays:
         """Run it once; BYTES arrays hold bytes on both sides.
+
+        Args:
+            arrays: Inputs by name.
+            outputs: The outputs wanted; all of them where left out.
 
         Raises:
             RunFailed: ONNX Runtime reports an error, as for a shape that a node cannot take.
         """
         feeds = {n: _decode(array) if n in self._strings else array for n, array in arrays.items()}
         try:
-            values = self._session.run(None, feeds)
+            values = self._session.run(outputs, feeds)
         except Exception as exc:
             raise _failure(exc) from exc
-        return {name: _encode(value) for name, value in zip(self._outputs, values, strict=True)}
+        names = self._outputs if outputs is None else outputs
+        return {name: _encode(value) for name, value in zip(names, values, strict=True)}
 
 
 def _failure(exc: Exception) -> RunFailed:
