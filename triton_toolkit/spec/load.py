@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,7 +103,22 @@ def load_project(path: Path) -> Project:
     _include(source, path)
     _extend(source)
     spec, variant_of = _with_variants(source, _validate(source))
-    return Project(root=path.resolve().parent, spec=spec, source=source, variant_of=variant_of)
+    project = Project(root=path.resolve().parent, spec=spec, source=source, variant_of=variant_of)
+    _check_stores(project)
+    return project
+
+
+def _check_stores(project: Project) -> None:
+    """Refuse a target that serves the very folder that ``tt build`` writes."""
+    built = os.path.realpath(project.repository)
+    for name, target in project.spec.targets.items():
+        if os.path.realpath(project.root / target.store) == built:
+            raise project.error(
+                ("targets", name, "store"),
+                f"{target.store!r} is the folder that tt build writes (`repository`): its server would load "
+                "versions that were never tried, and a deployment has no former files to go back to",
+                hint="give the server a folder of its own, such as ./served; tt deploy copies into it",
+            )
 
 
 def _with_variants(source: Source, spec: Spec) -> tuple[Spec, dict[str, str]]:

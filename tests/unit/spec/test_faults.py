@@ -140,6 +140,14 @@ CASES = {
         M + "release: '24.13'\n",
         "tt.yaml:3:1: release: no Triton release '24.13' in the table",
     ),
+    "a store that tt build writes": (
+        M + "targets: {t: {store: ./model_repository/, servers: ['grpc://h:1']}}\n",
+        "tt.yaml:3:15: targets.t.store: './model_repository/' is the folder that tt build writes",
+    ),
+    "a store that tt build writes, by another name": (
+        M + "repository: built\ntargets: {t: {store: other/../built, servers: ['grpc://h:1']}}\n",
+        "targets.t.store: 'other/../built' is the folder that tt build writes",
+    ),
     "a store that is not local": (
         M + "targets: {t: {store: 's3://x', servers: ['grpc://h:1']}}\n",
         "targets.t.store: s3:// stores are not supported",

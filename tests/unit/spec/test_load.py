@@ -207,3 +207,10 @@ def test_a_variants_name_may_not_be_taken(load):
     other = "  digits_fp16: {kind: onnx, source: a.onnx}\n"
     with pytest.raises(SpecError, match=r"models.digits.also\[0\]: would be served as 'digits_fp16'"):
         load(VARIANTS + "    also: [fp16]\n" + other)
+
+
+def test_a_store_that_leads_to_the_repository_through_a_link_is_refused(load, tmp_path):
+    (tmp_path / "model_repository").mkdir()
+    (tmp_path / "served").symlink_to("model_repository")
+    with pytest.raises(SpecError, match=r"targets\.t\.store: 'served' is the folder that tt build writes"):
+        load(DIGITS + "targets: {t: {store: served, servers: ['grpc://h:1']}}\n")
