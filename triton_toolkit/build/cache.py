@@ -15,12 +15,14 @@ read is verified against its SHA-256 before it is used.
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,6 +32,9 @@ from triton_toolkit.build.stores import LocalStore, Store, StoreProblem, open_st
 
 FORMAT = "v1"
 """Version of the layout; another one lies beside it and is not read."""
+
+_MAKERS = ("build", "core", "export", "optimise", "repository")
+"""The parts of this package that have a hand in a result."""
 
 
 class StageCache:
@@ -42,15 +47,24 @@ class StageCache:
         location: A folder, or ``s3://BUCKET/PREFIX``.
         root: The project's folder; dependencies are relative to it.
         progress: Where it is told.
+        refresh: Find nothing, so that everything is made and kept anew.
 
     Raises:
         UsageError: The location is a URL of another scheme, or holds credentials.
         MissingDependencyError: The extra s3 is not installed.
     """
 
-    def __init__(self, location: str | Path, root: Path, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        location: str | Path,
+        root: Path,
+        *,
+        progress: Progress | None = None,
+        refresh: bool = False,
+    ) -> None:
         self._root = root
         self._progress = progress or Silent()
+        self._refresh = refresh
         self._entries: _Entries | None = _Entries(open_store(location))
 
     @property
@@ -67,14 +81,11 @@ class StageCache:
             key: What the stage knows beforehand that it depends on: part -> value or SHA-256.
             into: An existing folder; as it was where None is returned.
         """
-        if self._entries is None:
+        if self._entries is None or self._refresh:
             return None
-        hashes: dict[str, str] = {}
         try:
-            for names in self._manifests(self._entries, stage, key):
-                self._hash_new(names, hashes)
-                now = {name: hashes[name] for name in names}
-                report = self._take(self._entries, _result_name(stage, key, now), into)
+            for result in self._results(self._entries, stage, key):
+                report = self._take(self._entries, result.name, into)
                 if report is not None:
                     return report
         except StoreProblem as exc:
@@ -112,25 +123,36 @@ class StageCache:
             self._give_up("write", exc)
 
     def dependencies(self, stage: str, key: Mapping[str, str]) -> frozenset[str] | None:
-        """Return every project file that a run with this key has read; None where there was no run."""
+        """Return the project files that a run with this key has read in the state that they are in now.
+
+        None where no run is known that found them so.
+        """
         if self._entries is None:
             return None
         try:
-            found = list(self._manifests(self._entries, stage, key))
+            for result in self._results(self._entries, stage, key):
+                if self._entries.store.size(result.name) is not None:
+                    return frozenset(result.dependencies)
         except StoreProblem as exc:
             self._give_up("read", exc)
-            return None
-        return frozenset(name for names in found for name in names) if found else None
+        return None
 
-    def _manifests(self, entries: _Entries, stage: str, key: Mapping[str, str]) -> Iterator[list[str]]:
+    def _results(self, entries: _Entries, stage: str, key: Mapping[str, str]) -> Iterator[_Result]:
+        """Yield the results that there may be for the project's files as they are."""
+        hashes: dict[str, str] = {}
         for path in entries.store.names(_manifest_folder(stage, key)):
             try:
                 body = entries.read_json(path)
             except DamagedError as exc:
                 self._progress.note("cache", f"{exc}, and not used")
                 continue
+            names = [name for name in body["dependencies"] if _is_inside(name)] if body else []
+            for name in set(names) - hashes.keys():
+                file = self._root / name
+                hashes[name] = sha256_file(file) if file.is_file() else "missing"
             if body is not None:
-                yield [name for name in body["dependencies"] if _is_inside(name)]
+                now = {name: hashes[name] for name in names}
+                yield _Result(_result_name(stage, key, now), now)
 
     def _take(self, entries: _Entries, result: str, into: Path) -> dict[str, Any] | None:
         try:
@@ -143,17 +165,19 @@ class StageCache:
         report: dict[str, Any] = body["report"]
         return report
 
-    def _hash_new(self, names: list[str], hashes: dict[str, str]) -> None:
-        for name in names:
-            if name not in hashes:
-                path = self._root / name
-                hashes[name] = sha256_file(path) if path.is_file() else "missing"
-
     def _give_up(self, doing: str, problem: StoreProblem) -> None:
         if self._entries is not None:
             text = f"cannot {doing} {self._entries.store.shown}: {problem}; building without it"
             self._progress.note("cache", text)
         self._entries = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The name of a result, and the files that it depends on with their SHA-256."""
+
+    name: str
+    dependencies: dict[str, str]
 
 
 class DamagedError(Exception):
@@ -231,9 +255,19 @@ def _hash(value: Any) -> str:
 
 
 def _key_hash(stage: str, key: Mapping[str, str]) -> str:
-    """Return the hash of a key and of what golden outputs depend on beyond it: Python and processor."""
-    host = [f"{sys.version_info.major}.{sys.version_info.minor}", sys.platform, platform.machine()]
-    return _hash([stage, host, dict(key)])
+    """Return the hash of a key and of what every result depends on: our code, Python, the processor's kind.
+
+    The code and not its version: between two releases both change a stage and keep the number.
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return _hash([stage, _code_hash(), python, sys.platform, platform.machine(), dict(key)])
+
+
+@functools.cache
+def _code_hash() -> str:
+    package = Path(__file__).resolve().parents[1]
+    files = sorted(path for part in _MAKERS for path in (package / part).rglob("*.py"))
+    return _hash({path.relative_to(package).as_posix(): sha256_file(path) for path in files})
 
 
 def _manifest_folder(stage: str, key: Mapping[str, str]) -> str:

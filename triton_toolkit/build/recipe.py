@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from triton_toolkit import _workspace
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit._progress import Progress
 from triton_toolkit.core.tensors import TensorSpec
@@ -18,6 +19,7 @@ from triton_toolkit.spec.load import Project
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from triton_toolkit.build.cache import StageCache
     from triton_toolkit.spec.entries import DimEntry
     from triton_toolkit.spec.models import Model
 
@@ -31,18 +33,22 @@ class Context:
         release: Triton container that the models must run on; None for the embedded one.
         opset: Highest ONNX opset that the target release runs.
         ir_version: Highest ONNX IR version that the target release reads.
+        cache: Where results of earlier builds are looked for and kept; None for nowhere.
     """
 
     project: Project
     release: str | None
     opset: int
     ir_version: int
+    cache: StageCache | None = None
 
     @property
     def ignored(self) -> tuple[str, ...]:
         """Folders of the project that a build writes or a deployment fills, never reads."""
         spec = self.project.spec
-        return (spec.repository, *(target.store for target in spec.targets.values()))
+        cache = self.cache.folder if self.cache else None
+        stores = (target.store for target in spec.targets.values())
+        return (spec.repository, *stores, _workspace.NAME, *([str(cache.absolute())] if cache else []))
 
     def folder(self, name: str) -> Path:
         """Return a model's folder in the repository."""
@@ -65,6 +71,8 @@ class Made:
     onnx: dict[str, Any] = field(default_factory=dict)
     parity: list[dict[str, Any]] = field(default_factory=list)
     accuracy: dict[str, Any] = field(default_factory=dict)
+    precision: dict[str, Any] = field(default_factory=dict)
+    speed: dict[str, Any] = field(default_factory=dict)
     dependencies: tuple[str, ...] = ()
     tools: dict[str, str] = field(default_factory=dict)
     requires: list[str] = field(default_factory=list)

@@ -20,6 +20,7 @@ LIMIT_BYTES = 10 * 2**30
 _KEPT_SHARE = 0.8
 """What remains of the limit after a clearing, so that not every build clears."""
 
+_IGNORE_NAME = ".gitignore"
 _TEMPORARY = ".tt-writing-"
 _ABANDONED_S = 24 * 3600.0
 
@@ -169,7 +170,7 @@ class LocalStore:
 
     def _walk(self) -> Iterator[tuple[Path, os.stat_result]]:
         for top, _, names in os.walk(self.folder):
-            for path in (Path(top, name) for name in names):
+            for path in (Path(top, name) for name in names if name != _IGNORE_NAME):
                 with contextlib.suppress(FileNotFoundError):
                     yield path, path.stat()
 
@@ -178,6 +179,9 @@ class LocalStore:
         """Give a temporary file beside an entry's place; it takes that place when the block ends well."""
         path = self.folder / name
         with _host_problems():
+            if not self.folder.is_dir():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / _IGNORE_NAME).write_text("*\n", encoding="utf-8")  # git sees none of it
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, text = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
             os.close(handle)

@@ -21,6 +21,7 @@ Examples:
   tt build                     every model, only what changed
   tt build digits --why        one model, with the reasons
   tt build --dry-run --json    what would be done, for a machine
+  tt build --changed-since origin/main --cache s3://bucket/tt    in CI: see docs/ci.md
 """
 )
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
@@ -29,6 +30,12 @@ Examples:
 @click.option("--force", is_flag=True, help="Build also what has not changed.")
 @click.option("--why", is_flag=True, help="Say what made each model stale.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
+@click.option(
+    "--cache",
+    metavar="DIR|s3://…",
+    help="Where results are kept and looked for, to share between machines.  [default: .tt/cache]",
+)
+@click.option("--no-cache", is_flag=True, help="Neither keep results nor look for them.")
 @json_option
 def command(
     models: tuple[str, ...],
@@ -37,6 +44,8 @@ def command(
     force: bool,
     why: bool,
     dry_run: bool,
+    cache: str | None,
+    no_cache: bool,
     json_mode: bool,
 ) -> None:
     """Build MODELs, or all, into the model repository.
@@ -44,13 +53,22 @@ def command(
     Each model is exported, compared with its original at several sizes of every dynamic dimension,
     and gets a config.pbtxt and a passport. What has not changed is left alone.
     """
+    from triton_toolkit._workspace import CACHE_NAME
     from triton_toolkit.build.run import BuildOptions, run_build
     from triton_toolkit.cli._output import Console
     from triton_toolkit.spec.load import load_project
 
     console = Console(json_mode)
     project = load_project(spec_path)
-    options = BuildOptions(names=models, only=_stages(only), force=force, dry_run=dry_run)
+    if no_cache and cache is not None:
+        raise click.UsageError("--cache and --no-cache exclude each other")
+    options = BuildOptions(
+        names=models,
+        only=_stages(only),
+        force=force,
+        dry_run=dry_run,
+        cache=None if no_cache else cache or project.root / CACHE_NAME,
+    )
     with console.progress() as progress:
         reports = run_build(project, options, progress)
     if json_mode:

@@ -93,6 +93,14 @@ def test_the_run_that_read_other_files_is_found_as_well(place: Place) -> None:
     assert place.cache.dependencies("export", KEY) == {"net.py", "layers.py"}
 
 
+def test_dependencies_are_known_in_the_state_that_they_were_read_in(place: Place) -> None:
+    place.store()
+    (place.root / "net.py").write_text("import layers")
+    assert place.cache.dependencies("export", KEY) is None
+    (place.root / "net.py").write_text("one")
+    assert place.cache.dependencies("export", KEY) == {"net.py"}
+
+
 def test_dependencies_of_an_unknown_key_are_unknown(place: Place) -> None:
     place.store()
     assert place.cache.dependencies("export", {"spec": "2"}) is None
@@ -196,7 +204,7 @@ def test_several_writers_of_the_same_results_at_once(place: Place, tmp_path: Pat
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     assert len(place.entries("results")) == 20
-    assert [path.name for path in place.cache_folder.rglob(".*")] == []
+    assert [path.name for path in place.cache_folder.rglob(".*")] == [".gitignore"]
 
 
 KILLED = """

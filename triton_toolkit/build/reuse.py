@@ -1,0 +1,83 @@
+"""Whole version folders out of the cache, and what is known of the files that a model is made from.
+
+Two stages of the cache are used here. ``version`` holds a version folder as it was renamed into place,
+passport included. ``reads`` holds no files: it remembers which project files a model was made from, under
+a key without built steps, so that ``--changed-since`` can ask for it where the repository is empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from pathlib import Path
+
+from triton_toolkit._files import sha256_bytes
+from triton_toolkit._progress import Progress
+from triton_toolkit.build.recipe import Context, Recipe, file_hashes, tool_versions
+from triton_toolkit.errors import RepositoryError
+from triton_toolkit.repository.layout import PASSPORT_NAME
+from triton_toolkit.repository.passport import Passport, check_files, read_passport
+
+_VERSION = "version"
+_READS = "reads"
+
+
+def fetch_version(context: Context, recipe: Recipe, folder: Path, progress: Progress) -> Passport | None:
+    """Fill an empty version folder from the cache and return its passport; None where it has none.
+
+    ``serve:`` is not part of what a version depends on, so the config's hash is made anew.
+    """
+    if context.cache is None or context.cache.fetch(_VERSION, _version_key(context, recipe), folder) is None:
+        return None
+    try:
+        passport = read_passport(folder)
+    except RepositoryError:  # of another format
+        passport = None
+    if passport is None or passport.key != recipe.key() or check_files(folder, passport):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        return None
+    progress.note(recipe.name, "taken from the cache")
+    (folder / PASSPORT_NAME).unlink()
+    return dataclasses.replace(passport, config_sha256=sha256_bytes(recipe.config(passport).encode()))
+
+
+def store_version(context: Context, recipe: Recipe, folder: Path, passport: Passport) -> None:
+    """Keep a version folder that is complete, passport included."""
+    if context.cache is None:
+        return
+    context.cache.store(_VERSION, _version_key(context, recipe), passport.dependencies, folder, {})
+    with tempfile.TemporaryDirectory(prefix="tt-reads-") as empty:
+        context.cache.store(_READS, _without_steps(recipe.key()), passport.dependencies, Path(empty), {})
+
+
+def known_reads(context: Context, recipe: Recipe) -> frozenset[str] | None:
+    """Return the project files that a model is made from in their present state; None where unknown.
+
+    A list that was observed in another state is not taken: a file that has changed since may import
+    what it did not import then. The repository is asked first, then the cache.
+    """
+    try:
+        passport = context.passport(recipe.name)
+    except RepositoryError:
+        passport = None
+    key = _without_steps(recipe.key())
+    if passport is not None and _without_steps(passport.key) == key:
+        names = list(passport.dependencies)
+        if file_hashes(context.project.root, names) == passport.dependencies:
+            return frozenset(names)
+    return context.cache.dependencies(_READS, key) if context.cache else None
+
+
+def _version_key(context: Context, recipe: Recipe) -> dict[str, str]:
+    """Return all that a version folder depends on where it may come from another host.
+
+    Golden outputs are recorded where the embedded server is installed, and only there.
+    """
+    key = {**recipe.key(), "model": recipe.name, "release": context.release or "none"}
+    return {**key, **tool_versions("nvidia-pytriton")}
+
+
+def _without_steps(key: dict[str, str]) -> dict[str, str]:
+    return {part: value for part, value in key.items() if not part.startswith("step ")}

@@ -1,0 +1,78 @@
+"""One heavy stage of one model, asked of the cache before it is run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from triton_toolkit._progress import Progress
+from triton_toolkit.build.recipe import Context, file_hashes
+
+
+class Report(Protocol):
+    """What a stage reports; ``log``, where it has one, is not kept: it may hold anything."""
+
+    @property
+    def dependencies(self) -> Sequence[str]:
+        """The files of the project that were read."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+
+
+R = TypeVar("R", bound=Report)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Generic[R]):
+    """A stage of one model.
+
+    Attributes:
+        name: Of the stage: export, optimise.
+        model: Name of the model, for messages.
+        key: Returns what the stage knows beforehand that it depends on. Asked twice: what changes while
+            the stage runs is not kept.
+        run: Fills the folder and returns the report.
+        read: Makes a report of what ``as_dict`` gave.
+    """
+
+    name: str
+    model: str
+    key: Callable[[], Mapping[str, str]]
+    run: Callable[[], R]
+    read: Callable[[Mapping[str, Any]], R]
+
+
+def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progress) -> R:
+    """Fill an empty folder from the cache, or by running the stage and keeping what it made.
+
+    Raises:
+        TritonToolkitError: What the stage raises; a cache that fails raises nothing.
+    """
+    if context.cache is None:
+        return stage.run()
+    key, started = stage.key(), time.time()
+    found = context.cache.fetch(stage.name, key, folder)
+    if found is not None:
+        progress.note(stage.model, f"{stage.name} taken from the cache")
+        return stage.read(found)
+    report = stage.run()
+    root = context.project.root
+    hashes = file_hashes(root, list(report.dependencies))
+    changed = [name for name in hashes if not _untouched(root / name, started)]
+    if not changed and stage.key() == key:
+        value = {**report.as_dict(), "log": ""} if "log" in report.as_dict() else report.as_dict()
+        context.cache.store(stage.name, key, hashes, folder, value)
+    return report
+
+
+def _untouched(path: Path, since: float) -> bool:
+    """Say whether a file is there and neither its content nor its name has changed since a time."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    return max(found.st_mtime, found.st_ctime) <= since
