@@ -12,7 +12,7 @@ import pytest
 from triton_toolkit._progress import Silent
 from triton_toolkit.build.run import BuildOptions, run_build
 from triton_toolkit.client.triton import TritonClient
-from triton_toolkit.core.compare import compare_outputs
+from triton_toolkit.core.compare import compare_outputs, default_tolerances
 from triton_toolkit.repository.passport import check_files, read_passport, read_samples
 from triton_toolkit.server.embedded import EmbeddedServer
 from triton_toolkit.spec.load import load_project
@@ -59,5 +59,5 @@ def test_the_committed_digits_are_served_as_built(embedded_server: Callable[...,
     assert samples is not None
     with TritonClient(server.grpc_url) as client:
         answer = client.infer("digits", samples.inputs)
-    (difference,) = compare_outputs(answer.outputs, samples.outputs, absolute=1e-4, relative=1e-3)
+    (difference,) = compare_outputs(answer.outputs, samples.outputs, default_tolerances("fp32"))
     assert difference.ok, difference.problem

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from triton_toolkit._files import write_text
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.recipe import Context, Made
-from triton_toolkit.core.compare import compare_outputs
+from triton_toolkit.core.compare import Tolerances, compare_outputs
 from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.tensors import Extent, TensorSpec
 from triton_toolkit.errors import ExportError, MissingDependencyError, RefusedError
@@ -177,7 +177,7 @@ def _ask_twice(url: str, made: Passport, inputs: dict[str, NDArray[Any]]) -> dic
 
     with TritonClient(url, timeout_s=60.0) as client:
         first, second = (client.infer(made.model, inputs).outputs for _ in range(2))
-    for difference in compare_outputs(second, first, **made.tolerance):
+    for difference in compare_outputs(second, first, Tolerances.from_dict(made.tolerance)):
         if not difference.ok:
             raise ExportError(
                 f"{made.model}: two equal requests got different answers: "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from triton_toolkit.client.triton import TritonClient
-from triton_toolkit.core.compare import Difference, compare_outputs
+from triton_toolkit.core.compare import Difference, Tolerances, compare_outputs
 from triton_toolkit.deploy.drift import config_differences
 from triton_toolkit.errors import DeployError
 from triton_toolkit.repository.passport import Passport, Samples
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _READY_WAIT_S = 10.0
 _INFER_S = 60.0
-
-DEFAULT_TOLERANCE = {"absolute": 1e-4, "relative": 1e-3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +78,8 @@ def ask_golden(client: TritonClient, name: str, proof: Proof) -> tuple[Differenc
             f"{client.url}: version {result.model_version} of model {name!r} answers, not {proof.version}",
             hint="does another model repository of the server hold a model of this name?",
         )
-    tolerance = DEFAULT_TOLERANCE | proof.passport.tolerance
-    return tuple(
-        compare_outputs(
-            result.outputs,
-            proof.samples.outputs,
-            absolute=tolerance["absolute"],
-            relative=tolerance["relative"],
-        )
-    )
+    tolerances = Tolerances.from_dict(proof.passport.tolerance)
+    return tuple(compare_outputs(result.outputs, proof.samples.outputs, tolerances))
 
 
 def check_served(client: TritonClient, name: str, proof: Proof) -> tuple[Difference, ...]:

@@ -47,7 +47,7 @@ class Correctness:
     Attributes:
         golden: Where the golden sample is from; empty without one.
         missing: Why there is none.
-        tolerance: absolute and relative, of outputs against the sample; {} without one.
+        tolerance: Of outputs against the sample, as a passport has it; {} without a sample.
         checks: What was checked, and how it came out.
         problems: What is wrong, in words; [] when the answers are right.
         differences: How each output compares with the sample, at its worst.
@@ -58,7 +58,7 @@ class Correctness:
 
     golden: str
     missing: str
-    tolerance: dict[str, float]
+    tolerance: dict[str, Any]
     checks: tuple[Check, ...]
     problems: tuple[str, ...]
     differences: tuple[Difference, ...]
@@ -175,7 +175,7 @@ class Checker:
         return Correctness(
             golden=self._golden.origin if self._golden.samples else "",
             missing=self._golden.missing,
-            tolerance=self._golden.tolerance if self._golden.samples else {},
+            tolerance=self._golden.tolerances.as_dict() if self._golden.samples else {},
             checks=tuple(self._checks),
             problems=tuple(self._problems),
             differences=tuple(self._differences.values()),
@@ -290,10 +290,7 @@ class Checker:
                 self._note([f"output {difference.output!r} {difference.problem}"])
 
     def _compare(self, actual: Arrays, expected: Arrays) -> list[Difference]:
-        tolerance = self._golden.tolerance
-        return compare_outputs(
-            actual, expected, absolute=tolerance["absolute"], relative=tolerance["relative"]
-        )
+        return compare_outputs(actual, expected, self._golden.tolerances)
 
     def _note(self, problems: Any) -> None:
         self._problems.update(dict.fromkeys(problems))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from triton_toolkit._files import sha256_file
 from triton_toolkit.client.endpoint import parse_url
+from triton_toolkit.core.compare import Tolerances
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import EnvironmentProblem, UsageError
 from triton_toolkit.repository.layout import PASSPORT_NAME, SAMPLES_NAME, latest_version
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from triton_toolkit.spec.models import Model, Target
 
     Declared = tuple[tuple[TensorSpec, ...], Mapping[str, Sequence[int]]]
-
-DEFAULT_TOLERANCE = {"absolute": 1e-4, "relative": 1e-3}
-"""For a sample without a passport; the defaults of ``tolerance`` in tt.yaml."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +44,9 @@ class Golden:
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
-    def tolerance(self) -> dict[str, float]:
-        """The absolute and relative tolerance of outputs against the sample."""
-        known = self.passport.tolerance if self.passport else {}
-        return {**DEFAULT_TOLERANCE, **known}
+    def tolerances(self) -> Tolerances:
+        """How far outputs may lie from the sample; those of FP32 for a sample without a passport."""
+        return Tolerances.from_dict(self.passport.tolerance if self.passport else {})
 
     @property
     def rows_are_independent(self) -> bool:

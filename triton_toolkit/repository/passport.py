@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file, write_json
 from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.core.tolerances import Tolerances
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME, SAMPLES_NAME
 
@@ -45,7 +46,7 @@ class Passport:
         dims: Dynamic dimension -> [min, opt, max].
         onnx: opset (domain -> version) and ir_version, as read back from the file; {} without.
         release: Triton container that opset and IR version were chosen for; None without.
-        tolerance: absolute and relative tolerance of served outputs against the samples.
+        tolerance: How far served outputs may lie from the samples; ``core.tolerances`` reads it.
         parity: Figures of the proof against the original, one entry a combination of sizes.
         accuracy: metric, original, exported (or variant), drop; {} where none was asked for.
         precision: What a variant in another precision holds: declared, kept (node -> why it stays in
@@ -70,7 +71,7 @@ class Passport:
     dims: dict[str, list[int]] = field(default_factory=dict)
     onnx: dict[str, Any] = field(default_factory=dict)
     release: str | None = None
-    tolerance: dict[str, float] = field(default_factory=dict)
+    tolerance: dict[str, Any] = field(default_factory=dict)
     parity: list[dict[str, Any]] = field(default_factory=list)
     accuracy: dict[str, Any] = field(default_factory=dict)
     precision: dict[str, Any] = field(default_factory=dict)
@@ -120,6 +121,7 @@ def read_passport(version_folder: Path) -> Passport | None:
     try:
         for name in ("inputs", "outputs"):
             value[name] = tuple(TensorSpec.from_dict(item) for item in value[name])
+        Tolerances.from_dict(value.get("tolerance", {}))
         return Passport(**value)
     except (KeyError, TypeError, ValueError) as exc:
         raise RepositoryError(f"{path}: incomplete passport: {exc}", hint="build the model again") from exc

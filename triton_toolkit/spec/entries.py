@@ -14,8 +14,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StrictInt,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -80,6 +82,41 @@ Extent = Annotated[int | str, BeforeValidator(_extent)]
 
 Share = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
+Part = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+
+
+class Tolerance(Base):
+    """How far an output may lie from the original: |a - b| <= absolute + relative * |b| + range * R."""
+
+    absolute: Share = Field(1e-4, description="Allowed error, in the output's own unit.")
+    relative: Share = Field(1e-3, description="Further error, a fraction of the expected magnitude.")
+    range: Share = Field(
+        0.0,
+        description="Further error, a fraction of R, the largest magnitude of the output; where one output "
+        "mixes ranges (boxes beside scores), of the element's own range.",
+    )
+    top1: Part | None = Field(
+        None,
+        description="Least share of rows whose largest element is where it should be; of integers, least "
+        "share that is equal.",
+    )
+    min_distinct: Part | None = Field(
+        None, description="Least share of distinct values that each range of the output keeps."
+    )
+    max_zero_share_rise: Part | None = Field(
+        None, description="Most that the share of exact zeros in a range of the output may rise."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is unset, so that a key that is new to tt does not make built models stale."""
+        always = {"absolute", "relative"} | self.model_fields_set
+        return {key: value for key, value in serialise(self).items() if key in always}
+
+    def stated(self) -> dict[str, Any]:
+        """Return the keys that the spec states; the others are those of the precision."""
+        return {key: getattr(self, key) for key in self.model_fields_set}
+
 
 class InputEntry(Base):
     """An input."""
@@ -99,6 +136,16 @@ class OutputEntry(Base):
 
     dtype: DtypeName | None = Field(None, description="As for inputs; read from the model where left out.")
     shape: list[Extent] | None = Field(None, description="Read from the model where left out.")
+    tolerance: Tolerance = Field(
+        default=Tolerance(), description="As the model's; its keys win over the model's, for this output."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = serialise(self)
+        if not self.tolerance.model_fields_set:
+            del value["tolerance"]
+        return value
 
 
 class DimEntry(Base):
@@ -138,13 +185,6 @@ class DimEntry(Base):
         return Dim(name=name, min=self.min, opt=opt, max=self.max, multiple_of=self.multiple_of)
 
 
-class Tolerance(Base):
-    """How far a served output may lie from the original: |a - b| <= absolute + relative * |b|."""
-
-    absolute: Share = 1e-4
-    relative: Share = 1e-3
-
-
 class Variant(Base):
     """One precision and backend form of a model."""
 
@@ -169,6 +209,10 @@ class Variant(Base):
     )
     max_absolute_drop: Share | None = Field(
         None, description="Largest loss of the accuracy metric; that of accuracy where left out."
+    )
+    tolerance: Tolerance = Field(
+        default=Tolerance(),
+        description="As the model's; its keys win over the model's and the outputs', for this variant.",
     )
 
     @model_validator(mode="before")

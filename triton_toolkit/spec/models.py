@@ -7,10 +7,12 @@ This module is pydantic throughout and is imported only when a command reads a s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, StrictInt, field_validator, model_validator
 
+from triton_toolkit.core.tolerances import Tolerances, default_tolerances
 from triton_toolkit.spec.entries import (
     Accuracy,
     Auth,
@@ -36,6 +38,21 @@ class _Model(Base):
     tolerance: Tolerance = Field(
         default=Tolerance(), description="How far outputs may lie from the original's or the sample's."
     )
+
+    def tolerances(self, variant: Variant | None = None) -> Tolerances:
+        """Return what each output is held to: what the spec states, else the precision's own.
+
+        Args:
+            variant: For a variant's outputs; for the model itself (FP32) where left out.
+        """
+        precision, own = (variant.precision, variant.tolerance.stated()) if variant else ("fp32", {})
+        every = replace(default_tolerances(precision).default, **self.tolerance.stated())
+        outputs = {name: replace(every, **{**stated, **own}) for name, stated in self._stated_of_outputs()}
+        return Tolerances(default=replace(every, **own), outputs=outputs)
+
+    def _stated_of_outputs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield name and stated tolerance of outputs that have one of their own."""
+        return iter(())
 
 
 class _Served(_Model):
@@ -66,6 +83,11 @@ class _Described(_Served):
     hashed: list[str] = Field(
         default_factory=list, description="Files that the build depends on beyond the source's modules."
     )
+
+    def _stated_of_outputs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name, entry in self.outputs.items():
+            if stated := entry.tolerance.stated():
+                yield name, stated
 
     @model_validator(mode="after")
     def _dims_are_known(self) -> Self:

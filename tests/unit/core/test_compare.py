@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from triton_toolkit.core.compare import compare_outputs
+from triton_toolkit.core.compare import Tolerance, Tolerances, compare_outputs
 
 
 def compare(actual, expected, absolute=0.0, relative=0.0):
-    (difference,) = compare_outputs({"y": actual}, {"y": expected}, absolute=absolute, relative=relative)
+    (difference,) = compare_outputs({"y": actual}, {"y": expected}, tolerances(absolute, relative))
     return difference
+
+
+def tolerances(absolute=0.0, relative=0.0, **more):
+    return Tolerances(default=Tolerance(absolute=absolute, relative=relative, **more))
 
 
 def floats(*values: float) -> np.ndarray:
@@ -64,12 +68,12 @@ def test_special_values_never_pass_for_others(got, wanted):
 
 
 def test_a_missing_output_is_a_difference():
-    (found,) = compare_outputs({}, {"y": floats(1)}, absolute=1, relative=1)
+    (found,) = compare_outputs({}, {"y": floats(1)}, tolerances(1, 1))
     assert (found.output, found.problem) == ("y", "is missing")
 
 
 def test_further_outputs_are_ignored():
-    assert compare_outputs({"y": floats(1), "z": floats(2)}, {"y": floats(1)}, absolute=0, relative=0)[0].ok
+    assert compare_outputs({"y": floats(1), "z": floats(2)}, {"y": floats(1)}, tolerances())[0].ok
 
 
 def test_shapes_must_agree_even_where_they_would_broadcast():

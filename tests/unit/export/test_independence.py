@@ -1,18 +1,22 @@
 import numpy as np
 import pytest
 
+from triton_toolkit.core.compare import Tolerance, Tolerances
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import ParityError
 from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
-from triton_toolkit.export.parity import Tolerance
 
 X = np.float32([[1, 2, 3], [4, 5, 7], [8, 8, 1]])
-TOLERANCE = Tolerance(absolute=1e-5, relative=1e-5)
+TOLERANCES = Tolerances(default=Tolerance(absolute=1e-5, relative=1e-5))
 
 
 def check(project, function, batch=(1, 2, 8)):
     check_independence(
-        lambda arrays: {"y": function(arrays["x"])}, {"x": X}, {"n": 3}, project.dims(n=batch)["n"], TOLERANCE
+        lambda arrays: {"y": function(arrays["x"])},
+        {"x": X},
+        {"n": 3},
+        project.dims(n=batch)["n"],
+        TOLERANCES,
     )
 
 

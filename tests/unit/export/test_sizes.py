@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from triton_toolkit.core.compare import Tolerance, Tolerances
 from triton_toolkit.errors import ExportError, ParityError
 from triton_toolkit.export.parity import blame
 
@@ -58,7 +59,7 @@ def test_a_constant_that_only_shows_in_onnx_runtime_names_the_node_and_its_line(
 def test_a_branch_on_a_size_differs_at_the_other_side(project):
     project.net("return self.linear(x) if x.shape[0] < 5 else self.linear(x) * 2")
     with pytest.raises(ParityError) as caught:
-        project.run(absolute=1e-4, relative=1e-3)
+        project.run()
     text = caught.value.message
     assert "at batch=8 the export differs from the model: output 'y' differs in 24 of 24 elements" in text
     assert "(tolerance 0.0001 + 0.001 x |expected|)" in text
@@ -104,7 +105,7 @@ def test_a_size_that_the_exporter_wrongly_writes_into_the_file_is_corrected(proj
 def test_rounding_is_told_from_a_wrong_size(project):
     project.net("return self.linear(x.half())", init="self.linear = nn.Linear(4, 64).half()")
     with pytest.raises(ParityError, match="of the output's largest value") as caught:
-        project.run(absolute=0, relative=0)
+        project.run(tolerances=Tolerances(default=Tolerance(absolute=0, relative=0)))
     assert "is declared dynamic" not in caught.value.message
     assert "raise the model's tolerance" in caught.value.hint
 

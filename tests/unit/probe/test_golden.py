@@ -51,7 +51,7 @@ def test_version_folder_and_its_passport_are_the_same(tmp_path: Path, name: str)
     golden = from_path(folder / name)
     assert golden.samples is not None
     assert golden.passport is not None
-    assert golden.tolerance == {"absolute": 0.5, "relative": 1e-3}
+    assert golden.tolerances.as_dict() == {"absolute": 0.5, "relative": 1e-3}
 
 
 def test_samples_file_alone_has_the_default_tolerance(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_samples_file_alone_has_the_default_tolerance(tmp_path: Path) -> None:
     (folder / "passport.json").unlink()
     golden = from_path(folder / "samples.npz")
     assert golden.samples is not None
-    assert golden.tolerance == {"absolute": 1e-4, "relative": 1e-3}
+    assert golden.tolerances.as_dict() == {"absolute": 1e-4, "relative": 1e-3}
 
 
 @pytest.mark.parametrize(("name", "words"), [("nowhere", "no such file"), ("", r"no samples\.npz")])
