@@ -22,12 +22,14 @@ from triton_toolkit._files import (
     write_text,
 )
 from triton_toolkit._progress import Progress
+from triton_toolkit.build.cache import StageCache
 from triton_toolkit.build.configure import check_keys
 from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.exported import ExportRecipe
 from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
 from triton_toolkit.build.plan import Action, Decision, build_order, decide
 from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
+from triton_toolkit.build.reuse import fetch_version, store_version
 from triton_toolkit.build.samples import record_golden, samples_as_served
 from triton_toolkit.core.releases import export_target
 from triton_toolkit.errors import ExportError, RepositoryError, TritonToolkitError, UsageError
@@ -52,14 +54,16 @@ class BuildOptions:
     Attributes:
         names: Models to build, with the steps they need; all without names.
         only: Stages to run, of ``STAGES``.
-        force: Build even what has not changed.
+        force: Build even what has not changed, without asking the cache.
         dry_run: Decide, write nothing.
+        cache: Folder or ``s3://`` URL where results are looked for and kept; None for nowhere.
     """
 
     names: tuple[str, ...] = ()
     only: frozenset[str] = frozenset(STAGES)
     force: bool = False
     dry_run: bool = False
+    cache: str | Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ class ModelReport:
     """What a build did, or would do, to one model.
 
     ``action`` is build, config, unchanged, failed or skipped; ``version`` the version that now
-    stands; ``error`` why it failed.
+    stands; ``from_cache`` whether it was not made but found; ``error`` why it failed.
     """
 
     name: str
@@ -76,6 +80,7 @@ class ModelReport:
     version: int | None
     reasons: tuple[str, ...]
     seconds: float = 0.0
+    from_cache: bool = False
     passport: Passport | None = None
     error: TritonToolkitError | None = None
 
@@ -88,6 +93,7 @@ class ModelReport:
             "version": self.version,
             "reasons": list(self.reasons),
             "seconds": round(self.seconds, 3),
+            "from_cache": self.from_cache,
             "passport": self.passport.as_dict() if self.passport else None,
             "error": self.error.as_dict() if self.error else None,
         }
@@ -104,7 +110,7 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
         SpecError: The spec is wrong; nothing was written for the model concerned.
         EnvironmentProblem: The repository cannot be written, or another build is at it.
     """
-    context = _context(project)
+    context = _context(project, options, progress)
     order = build_order(project, options.names)
     recipes = {name: recipe_for(context, name) for name in order}
     if options.dry_run:
@@ -175,12 +181,15 @@ def recipe_for(context: Context, name: str) -> Recipe:
             return EnsembleRecipe(context, name, model)
 
 
-def _context(project: Project) -> Context:
+def _context(project: Project, options: BuildOptions, progress: Progress) -> Context:
     """Take opset and IR version from the oldest release that the spec must run on."""
+    cache = None
+    if options.cache is not None:
+        cache = StageCache(options.cache, project.root, progress=progress, refresh=options.force)
     releases = [target.release for target in project.spec.targets.values() if target.release]
     release = project.spec.release or min(releases, default=None)
     opset, ir_version = export_target(release)
-    return Context(project=project, release=release, opset=opset, ir_version=ir_version)
+    return Context(project=project, release=release, opset=opset, ir_version=ir_version, cache=cache)
 
 
 def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: Progress) -> ModelReport:
@@ -189,13 +198,14 @@ def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: P
     name = recipe.name
     kind = context.project.model(name).kind
     reasons: tuple[str, ...] = ()
+    from_cache = False
     try:
         decision = decide(context, recipe, force=options.force)
         if decision.action is Action.BUILD and "export" not in options.only:
             decision = _config_only(context, decision, name)
         reasons = decision.reasons
         if not options.dry_run:
-            _carry_out(context, recipe, decision, options, progress)
+            from_cache = _carry_out(context, recipe, decision, options, progress)
     except TritonToolkitError as exc:
         seconds = time.monotonic() - started
         return ModelReport(
@@ -208,6 +218,7 @@ def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: P
         version=decision.version if options.dry_run else latest_version(context.folder(name)),
         reasons=reasons,
         seconds=time.monotonic() - started,
+        from_cache=from_cache,
         passport=None if options.dry_run else context.passport(name),
     )
 
@@ -221,19 +232,23 @@ def _config_only(context: Context, decision: Decision, name: str) -> Decision:
 
 def _carry_out(
     context: Context, recipe: Recipe, decision: Decision, options: BuildOptions, progress: Progress
-) -> None:
+) -> bool:
     """Put the version folder in place first and the config last, as a server may be reading.
 
     Where the config cannot be written, the new version is taken away again.
+
+    Returns:
+        Whether the version was taken from the cache.
     """
     folder = context.folder(recipe.name) / str(decision.version)
     building = decision.action is Action.BUILD and "export" in options.only
+    from_cache = False
     if building:
-        _build_version(context, recipe, folder, progress)
+        from_cache = _build_version(context, recipe, folder, progress)
         if not folder.is_dir():  # what was made is what stands already
             building, folder = False, folder.with_name(str(decision.version - 1))
     if decision.action is Action.NONE or "config" not in options.only or not folder.is_dir():
-        return
+        return from_cache
     try:
         _write_config(context, recipe, folder)
     except BaseException:
@@ -242,37 +257,49 @@ def _carry_out(
             with contextlib.suppress(OSError):  # holds the earlier versions, if there are any
                 folder.parent.rmdir()
         raise
+    return from_cache
 
 
-def _build_version(context: Context, recipe: Recipe, target: Path, progress: Progress) -> None:
+def _build_version(context: Context, recipe: Recipe, target: Path, progress: Progress) -> bool:
     """Make the version folder in a staging folder of the repository and rename it into place.
 
     Where its files are those of the version before, byte for byte, that version stays the latest: only
     its passport is renewed, so that it is not made again for the same reason.
+
+    Returns:
+        Whether it was taken from the cache.
     """
     try:
         before = context.passport(recipe.name)
     except RepositoryError:  # damaged or of another format; a new one is made now
         before = None
     with staged_folder(target, staging=context.project.repository) as folder:
-        key, started = recipe.key(), time.time()
-        made = recipe.make(folder, progress)
-        _check_unchanged(context, recipe, made, key, started)
-        samples_as_served(folder, made)
-        passport = _passport(context, recipe, made, folder)
-        config = recipe.config(passport)
-        if made.sample_inputs is not None:
-            samples = record_golden(context, passport, config, folder, made.sample_inputs, progress)
-            if samples is not None:
-                write_samples(folder, samples)
-        passport = _passport(context, recipe, made, folder, config=config)
+        found = fetch_version(context, recipe, folder, progress)
+        passport = found or _make_version(context, recipe, folder, progress)
         former = target.with_name(str(int(target.name) - 1))
+        write_passport(folder, passport)
+        if found is None:
+            store_version(context, recipe, folder, passport)
         if before is not None and before.files == passport.files and not check_files(former, before):
             progress.note(recipe.name, f"what was made is version {former.name}, byte for byte")
             shutil.rmtree(folder)
             write_passport(former, passport)
-        else:
-            write_passport(folder, passport)
+    return found is not None
+
+
+def _make_version(context: Context, recipe: Recipe, folder: Path, progress: Progress) -> Passport:
+    """Fill an empty version folder, golden samples included, and return its passport."""
+    key, started = recipe.key(), time.time()
+    made = recipe.make(folder, progress)
+    _check_unchanged(context, recipe, made, key, started)
+    samples_as_served(folder, made)
+    passport = _passport(context, recipe, made, folder)
+    config = recipe.config(passport)
+    if made.sample_inputs is not None:
+        samples = record_golden(context, passport, config, folder, made.sample_inputs, progress)
+        if samples is not None:
+            write_samples(folder, samples)
+    return _passport(context, recipe, made, folder, config=config)
 
 
 def _check_unchanged(
