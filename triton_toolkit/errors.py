@@ -18,7 +18,7 @@ keeps its traceback and ends with exit code 70.
     └── ProbeError              1   wrong outputs, or requests failed
 
 Exit codes without a class: 0 all is well, 4 inconclusive (a verdict, not an error),
-70 a bug, 130 interrupted.
+70 a bug, 130 interrupted, 141 whoever read the output has gone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ EXIT_ENVIRONMENT = 3
 EXIT_INCONCLUSIVE = 4
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+EXIT_OUTPUT_UNREAD = 141
+"""What a shell gives for a program that SIGPIPE ended: the result, whatever it was, was not read."""
 
 
 class TritonToolkitError(Exception):

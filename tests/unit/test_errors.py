@@ -43,7 +43,7 @@ def test_a_class_is_drawn_under_its_parent_with_its_exit_code(name):
 
 def test_exit_codes_are_distinct_and_none_means_success():
     codes = [value for name, value in vars(errors).items() if name.startswith("EXIT_")]
-    assert sorted(codes) == [0, 1, 2, 3, 4, 70, 130]
+    assert sorted(codes) == [0, 1, 2, 3, 4, 70, 130, 141]
 
 
 def test_an_error_for_json_names_its_class():

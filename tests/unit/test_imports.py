@@ -28,7 +28,7 @@ RUN_BY_TRITON = "triton_toolkit.server.backends."
 
 LAYERS = (
     {"errors", "__init__"},
-    {"_files", "_interrupts", "_machine", "_optional", "_process", "_progress", "_workspace"},
+    {"_files", "_interrupts", "_machine", "_optional", "_process", "_progress", "_stdio", "_workspace"},
     {"core"},
     {"spec"},
     {"repository"},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,7 +17,15 @@ import click
 
 from triton_toolkit import __version__
 from triton_toolkit._interrupts import RaiseOnInterrupt, came_from_interrupt, leave_on_interrupt
-from triton_toolkit.errors import EXIT_BUG, EXIT_INTERRUPTED, TritonToolkitError, UsageError
+from triton_toolkit._stdio import OutputError, discard_stdout
+from triton_toolkit.errors import (
+    EXIT_BUG,
+    EXIT_ENVIRONMENT,
+    EXIT_INTERRUPTED,
+    EXIT_OUTPUT_UNREAD,
+    TritonToolkitError,
+    UsageError,
+)
 
 COMMANDS = ("init", "schema", "build", "serve", "deploy", "status", "probe", "env")
 """Commands in the order of use; each is ``command`` in the module of its name."""
@@ -74,10 +81,7 @@ class ToolkitGroup(click.Group):
         except click.UsageError as exc:
             _report_usage(exc, ctx.meta[_AS_JSON])
             raise
-        except BrokenPipeError:  # `tt … | head`: the reader has gone, which is no fault
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, OutputError):
             raise
         except Exception as exc:  # noqa: BLE001 - the process edge: a bug keeps its traceback
             interrupted = came_from_interrupt(exc)
@@ -124,5 +128,15 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run ``tt``; ``__main__`` calls this."""
     leave_on_interrupt()
-    cli.main(prog_name="tt")
+    try:
+        try:
+            cli.main(prog_name="tt")
+        finally:
+            sys.stdout.flush()
+    except OutputError as exc:
+        discard_stdout()
+        if exc.reader_has_gone:  # `tt … | head`
+            sys.exit(EXIT_OUTPUT_UNREAD)
+        click.echo(f"Error: cannot write to standard output: {exc}", err=True)
+        sys.exit(EXIT_ENVIRONMENT)
     sys.exit(0)  # click exits itself; this line tells the type checker so
