@@ -1,0 +1,180 @@
+"""Static INT8: Q/DQ pairs where TensorRT takes them, from ranges that calibration measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit.errors import ExportError
+from triton_toolkit.optimise.converted import Converted
+from triton_toolkit.optimise.edit import Editor
+from triton_toolkit.optimise.int8_plan import Int8Plan, Ranges, plan_int8
+from triton_toolkit.optimise.layers import (
+    Graph,
+    Layer,
+    check_floating_point,
+    find_layers,
+    first_and_last,
+    node_name,
+)
+from triton_toolkit.optimise.model_file import ModelFile, read_model, write_model
+from triton_toolkit.optimise.weights import LEVELS, REDUCED_LEVELS, quantize_weight, scale_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PER_CHANNEL_OPSET = 13
+"""First opset whose DequantizeLinear has an axis."""
+
+
+def to_int8(
+    model: Path, out: Path, ranges: Ranges, *, keep: Collection[str] = (), reduce_range: bool = False
+) -> Converted:
+    """Write a model's INT8 variant: explicit Q/DQ, the rest in FP32.
+
+    Activations are symmetric with zero point 0 and one scale a tensor; weights are stored as int8
+    with one scale an output channel; biases stay in floating point. Which layers is ``plan_int8``'s
+    choice. Inputs, outputs and the names of all tensors and nodes stay.
+
+    Args:
+        model: The FP32 file.
+        out: The file to write; large weights go beside it.
+        ranges: Tensor -> (low, high), as ``calibrate`` gives them.
+        keep: Names of nodes that stay in FP32.
+        reduce_range: Weights of 7 bits, for CPUs without VNNI (see ``weights.REDUCED_LEVELS``).
+
+    Raises:
+        ExportError: The model is quantized already, has nothing that could run in INT8, or cannot be
+            brought to opset 13; a range is missing; ``keep`` names no node.
+    """
+    file = read_model(model, opset=PER_CHANNEL_OPSET)
+    plan = planned(file, model.name, ranges, keep)
+    rewrite(file, plan, ranges, levels=REDUCED_LEVELS if reduce_range else LEVELS)
+    write_model(file.model, out)
+    return Converted(kept=plan.kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What of a model can run in INT8.
+
+    Attributes:
+        layers: Names of the layers, in the graph's order.
+        ends: Those of them that are first or last: the ones to give back first.
+        others: Layer -> why it cannot.
+    """
+
+    layers: tuple[str, ...]
+    ends: tuple[str, ...]
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def int8_candidates(model: Path) -> Candidates:
+    """Return which layers of a model can run in INT8, whatever their ranges."""
+    graph = Graph(read_model(model, opset=PER_CHANNEL_OPSET))
+    layers = find_layers(graph)
+    return Candidates(
+        layers=tuple(layer.name for layer in layers if not layer.reason),
+        ends=first_and_last(graph, layers),
+        others={layer.name: layer.reason for layer in layers if layer.reason},
+    )
+
+
+def planned(
+    file: ModelFile, name: str, ranges: Ranges, keep: Collection[str], *, largest: float = float("inf")
+) -> Int8Plan:
+    """Return the plan of a model that is to have INT8 layers.
+
+    Raises:
+        ExportError: As ``to_int8`` says. A search that keeps all layers gets a plan without any.
+    """
+    graph = Graph(file)
+    check_floating_point(graph)
+    plan = plan_int8(graph, ranges, keep, largest=largest)
+    if not plan.layers and not set(keep) & set(plan.kept):
+        reasons = "; ".join(f"{layer!r}: {reason}" for layer, reason in list(plan.kept.items())[:5])
+        raise ExportError(
+            f"{name} has no layer that can run in INT8" + (f": {reasons}" if reasons else ""),
+            hint="serve it in fp32 or fp16",
+        )
+    return plan
+
+
+def rewrite(file: ModelFile, plan: Int8Plan, ranges: Ranges, *, levels: int, half: bool = False) -> None:
+    """Put a plan's Q/DQ pairs into a model, in place.
+
+    Args:
+        file: The model, as it was planned for.
+        plan: Which layers and additions.
+        ranges: Ranges of their inputs.
+        levels: Steps of a weight on each side of zero.
+        half: Scales are values that float16 has, so that a conversion to FP16 keeps them.
+    """
+    _Rewriter(file, ranges, levels=levels, half=half).apply(plan)
+
+
+class _Rewriter:
+    """Changes the graph; every tensor gets one pair, however many nodes read it."""
+
+    def __init__(self, file: ModelFile, ranges: Ranges, *, levels: int, half: bool) -> None:
+        self._graph = Graph(file)
+        self._editor = Editor(self._graph)
+        self._ranges = ranges
+        self._levels = levels
+        self._half = half
+        self._done: dict[tuple[str, int | None], str] = {}
+
+    def apply(self, plan: Int8Plan) -> None:
+        layers = {layer.output: layer for layer in plan.layers}
+        skips = {residual.name: residual.skip for residual in plan.residuals}
+        for node in self._graph.nodes:
+            layer, skip = layers.get(node.output[0]), skips.get(node_name(node))
+            if layer is not None:
+                node.input[:2] = [self._activation(layer.activation), self._weight(layer)]
+            elif skip is not None:
+                node.input[:] = [self._activation(name) if name == skip else name for name in node.input]
+            self._editor.append(node)
+        self._editor.finish()
+
+    def _activation(self, tensor: str) -> str:
+        """Return the tensor as INT8 gives it back; adds the pair on first use."""
+        import numpy as np
+
+        key = (tensor, None)
+        if key not in self._done:
+            magnitude = np.asarray(max(abs(bound) for bound in self._ranges[tensor]), np.float32)
+            parameters = self._parameters(tensor, scale_of(magnitude, half=self._half))
+            integers = self._editor.new(f"{tensor}/int8")
+            self._editor.add("QuantizeLinear", [tensor, *parameters], integers)
+            self._done[key] = self._dequantize(tensor, [integers, *parameters])
+        return self._done[key]
+
+    def _weight(self, layer: Layer) -> str:
+        key = (layer.weight, layer.axis)
+        if key not in self._done:
+            found = quantize_weight(
+                layer.weight,
+                self._graph.value(layer.weight),
+                layer.axis,
+                levels=self._levels,
+                half=self._half,
+            )
+            integers = self._editor.constant(f"{layer.weight}/int8", found.integers)
+            parameters = self._parameters(layer.weight, found.scales)
+            self._done[key] = self._dequantize(layer.weight, [integers, *parameters], axis=layer.axis)
+        return self._done[key]
+
+    def _parameters(self, tensor: str, scales: NDArray[Any]) -> list[str]:
+        import numpy as np
+
+        return [
+            self._editor.constant(f"{tensor}/int8_scale", scales),
+            self._editor.constant(f"{tensor}/int8_zero_point", np.zeros(scales.shape, np.int8)),
+        ]
+
+    def _dequantize(self, tensor: str, inputs: list[str], **attributes: int) -> str:
+        output = self._editor.new(f"{tensor}/dequantized")
+        self._editor.add("DequantizeLinear", inputs, output, **attributes)
+        return output
