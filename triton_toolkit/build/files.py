@@ -12,6 +12,7 @@ from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, dim_range, spec_hash, tool_versions
 from triton_toolkit.build.samples import Tensors, load_sample
+from triton_toolkit.build.tree import check_tree, ignored_names
 from triton_toolkit.config.message import format_config, load_config
 from triton_toolkit.config.rules import Severity, check_config
 from triton_toolkit.core.tensors import DataType, TensorSpec
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from triton_toolkit.spec.models import PrebuiltModel, PythonModel
 
-_IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 _REQUIREMENTS = "requirements.txt"
 
 
@@ -58,6 +58,12 @@ class PythonRecipe:
         at = ("models", name, "files")
         if not self._source.is_dir():
             raise context.project.error(at, f"no such folder: {model.files}")
+        written = [context.project.root / folder for folder in context.ignored]
+        check_tree(
+            self._source,
+            written,
+            lambda message, hint: context.project.error(at, f"{model.files}: {message}", hint),
+        )
         file = str(model.serve.get("default_model_filename", "model.py"))
         for reserved in (PASSPORT_NAME, SAMPLES_NAME):
             if (self._source / reserved).exists():
@@ -84,7 +90,7 @@ class PythonRecipe:
     def make(self, folder: Path, progress: Progress) -> Made:
         """Copy the folder, write the requirements, and produce the sample inputs."""
         progress.step(self.name, f"copying {self._model.files}")
-        shutil.copytree(self._source, folder, ignore=_IGNORED, dirs_exist_ok=True)
+        shutil.copytree(self._source, folder, ignore=ignored_names, dirs_exist_ok=True)
         if self._model.requirements:
             write_text(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in self._model.requirements))
         inputs = tuple(entry.tensor(name) for name, entry in self._model.inputs.items())
@@ -124,6 +130,7 @@ class PrebuiltRecipe:
         self._model = model
         self._source = context.project.root / model.path
         self._config = self._read_config()
+        check_tree(self._source, (), lambda message, hint: self._error(f"{model.path}: {message}", hint))
         self.backend = self._config.backend
         self._version = self._latest()
 
