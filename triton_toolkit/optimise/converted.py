@@ -12,6 +12,11 @@ class Converted:
 
     Attributes:
         kept: Node name -> why it stays as it was.
+        cut: Node name -> which constant or mask of it is cut to what FP16 holds, and why that changes
+            nothing.
+        half: Number of nodes that run in FP16.
     """
 
     kept: Mapping[str, str] = field(default_factory=dict)
+    cut: Mapping[str, str] = field(default_factory=dict)
+    half: int = 0
