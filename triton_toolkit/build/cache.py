@@ -37,6 +37,18 @@ _MAKERS = ("build", "core", "export", "optimise", "repository")
 """The parts of this package that have a hand in a result."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The project files that a stage reads.
+
+    ``current`` says that a run is known which found all of them as they are now. Otherwise there may be
+    others: a file that has changed since may import what it did not import then.
+    """
+
+    names: frozenset[str]
+    current: bool
+
+
 class StageCache:
     """A cache of stage results.
 
@@ -122,20 +134,19 @@ class StageCache:
         except StoreProblem as exc:
             self._give_up("write", exc)
 
-    def dependencies(self, stage: str, key: Mapping[str, str]) -> frozenset[str] | None:
-        """Return the project files that a run with this key has read in the state that they are in now.
-
-        None where no run is known that found them so.
-        """
+    def dependencies(self, stage: str, key: Mapping[str, str]) -> Reads | None:
+        """Return the project files that runs with this key have read; None where there was none."""
         if self._entries is None:
             return None
+        seen: frozenset[str] | None = None
         try:
             for result in self._results(self._entries, stage, key):
                 if self._entries.store.size(result.name) is not None:
-                    return frozenset(result.dependencies)
+                    return Reads(frozenset(result.dependencies), current=True)
+                seen = (seen or frozenset()) | result.dependencies.keys()
         except StoreProblem as exc:
             self._give_up("read", exc)
-        return None
+        return None if seen is None else Reads(seen, current=False)
 
     def _results(self, entries: _Entries, stage: str, key: Mapping[str, str]) -> Iterator[_Result]:
         """Yield the results that there may be for the project's files as they are."""

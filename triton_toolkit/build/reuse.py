@@ -14,6 +14,7 @@ from pathlib import Path
 
 from triton_toolkit._files import sha256_bytes
 from triton_toolkit._progress import Progress
+from triton_toolkit.build.cache import Reads
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes, tool_versions
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME
@@ -52,22 +53,20 @@ def store_version(context: Context, recipe: Recipe, folder: Path, passport: Pass
         context.cache.store(_READS, _without_steps(recipe.key()), passport.dependencies, Path(empty), {})
 
 
-def known_reads(context: Context, recipe: Recipe) -> frozenset[str] | None:
-    """Return the project files that a model is made from in their present state; None where unknown.
-
-    A list that was observed in another state is not taken: a file that has changed since may import
-    what it did not import then. The repository is asked first, then the cache.
-    """
+def known_reads(context: Context, recipe: Recipe) -> Reads | None:
+    """Return the project files that a model is made from, as the repository or else the cache knows them."""
     try:
         passport = context.passport(recipe.name)
     except RepositoryError:
         passport = None
     key = _without_steps(recipe.key())
+    seen = None
     if passport is not None and _without_steps(passport.key) == key:
-        names = list(passport.dependencies)
-        if file_hashes(context.project.root, names) == passport.dependencies:
-            return frozenset(names)
-    return context.cache.dependencies(_READS, key) if context.cache else None
+        names = frozenset(passport.dependencies)
+        seen = Reads(names, file_hashes(context.project.root, list(names)) == passport.dependencies)
+    if context.cache and not (seen and seen.current):
+        seen = context.cache.dependencies(_READS, key) or seen
+    return seen
 
 
 def _version_key(context: Context, recipe: Recipe) -> dict[str, str]:

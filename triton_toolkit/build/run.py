@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from triton_toolkit._files import (
 )
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.cache import StageCache
+from triton_toolkit.build.changed import changed_models
 from triton_toolkit.build.configure import check_keys
 from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.exported import ExportRecipe
@@ -57,6 +59,7 @@ class BuildOptions:
         force: Build even what has not changed, without asking the cache.
         dry_run: Decide, write nothing.
         cache: Folder or ``s3://`` URL where results are looked for and kept; None for nowhere.
+        changed_since: Leave out what is known to be as it was in this git commit.
     """
 
     names: tuple[str, ...] = ()
@@ -64,6 +67,7 @@ class BuildOptions:
     force: bool = False
     dry_run: bool = False
     cache: str | Path | None = None
+    changed_since: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +112,26 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
 
     Raises:
         SpecError: The spec is wrong; nothing was written for the model concerned.
-        EnvironmentProblem: The repository cannot be written, or another build is at it.
+        UsageError: ``changed_since`` names no commit.
+        EnvironmentProblem: The repository cannot be written, or another build is at it; or it cannot
+            be told what changed.
     """
     context = _context(project, options, progress)
-    order = build_order(project, options.names)
-    recipes = {name: recipe_for(context, name) for name in order}
+    recipes = {name: recipe_for(context, name) for name in build_order(project, options.names)}
+    if options.changed_since is None:
+        return _build_all(context, recipes, options, progress)
+    why = changed_models(context, recipes, options.changed_since)
+    wanted = build_order(project, list(why)) if why else []
+    built = _build_all(context, {name: recipes[name] for name in wanted}, options, progress)
+    reports = {report.name: _explained(report, why.get(report.name)) for report in built}
+    left = f"unchanged since {options.changed_since}"
+    return [reports.get(name) or _left_out(context, name, left) for name in recipes]
+
+
+def _build_all(
+    context: Context, recipes: Mapping[str, Recipe], options: BuildOptions, progress: Progress
+) -> list[ModelReport]:
+    project = context.project
     if options.dry_run:
         return _with_dependents(
             project, [_report(context, recipe, options, progress) for recipe in recipes.values()]
@@ -139,6 +158,16 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
                 broken.add(name)
             reports.append(report)
     return reports
+
+
+def _explained(report: ModelReport, why: str | None) -> ModelReport:
+    """Return a report that also says why the model was chosen."""
+    return report if why is None else dataclasses.replace(report, reasons=(why, *report.reasons))
+
+
+def _left_out(context: Context, name: str, reason: str) -> ModelReport:
+    kind, version = context.project.model(name).kind, latest_version(context.folder(name))
+    return ModelReport(name=name, kind=kind, action=Action.NONE.value, version=version, reasons=(reason,))
 
 
 def _with_dependents(project: Project, reports: list[ModelReport]) -> list[ModelReport]:

@@ -31,6 +31,11 @@ Examples:
 @click.option("--why", is_flag=True, help="Say what made each model stale.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option(
+    "--changed-since",
+    metavar="REF",
+    help="Leave out what is known to be as it was in this git commit, branch or tag.",
+)
+@click.option(
     "--cache",
     metavar="DIR|s3://…",
     help="Where results are kept and looked for, to share between machines.  [default: .tt/cache]",
@@ -44,6 +49,7 @@ def command(
     force: bool,
     why: bool,
     dry_run: bool,
+    changed_since: str | None,
     cache: str | None,
     no_cache: bool,
     json_mode: bool,
@@ -68,6 +74,7 @@ def command(
         force=force,
         dry_run=dry_run,
         cache=None if no_cache else cache or project.root / CACHE_NAME,
+        changed_since=changed_since,
     )
     with console.progress() as progress:
         reports = run_build(project, options, progress)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.build.places import KEY, REPORT, Notes, Place
 from triton_toolkit._files import hash_tree
-from triton_toolkit.build.cache import StageCache
+from triton_toolkit.build.cache import Reads, StageCache
 from triton_toolkit.build.stores import LocalStore
 from triton_toolkit.errors import UsageError
 
@@ -90,15 +90,15 @@ def test_the_run_that_read_other_files_is_found_as_well(place: Place) -> None:
     (place.root / "net.py").write_text("import layers")
     place.store("with layers", names=("net.py", "layers.py"))
     assert (place.fetch()[1] / "model.onnx").read_text() == "with layers"
-    assert place.cache.dependencies("export", KEY) == {"net.py", "layers.py"}
+    assert place.cache.dependencies("export", KEY) == Reads(frozenset({"net.py", "layers.py"}), True)
 
 
 def test_dependencies_are_known_in_the_state_that_they_were_read_in(place: Place) -> None:
     place.store()
     (place.root / "net.py").write_text("import layers")
-    assert place.cache.dependencies("export", KEY) is None
+    assert place.cache.dependencies("export", KEY) == Reads(frozenset({"net.py"}), False)
     (place.root / "net.py").write_text("one")
-    assert place.cache.dependencies("export", KEY) == {"net.py"}
+    assert place.cache.dependencies("export", KEY) == Reads(frozenset({"net.py"}), True)
 
 
 def test_dependencies_of_an_unknown_key_are_unknown(place: Place) -> None:
@@ -211,7 +211,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from triton_toolkit.build import stores
-from triton_toolkit.build.cache import StageCache
+from triton_toolkit.build.cache import Reads, StageCache
 
 count, at = 0, int(sys.argv[1])
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.build.places import KEY, REPORT, Place
 from triton_toolkit._files import hash_tree
-from triton_toolkit.build.cache import StageCache
+from triton_toolkit.build.cache import Reads, StageCache
 
 SECRET = "not-to-be-seen-anywhere"
 BUCKET = "builds"
@@ -72,7 +72,7 @@ def test_what_one_runner_stored_another_fetches(place: Place) -> None:
     report, into = place.fetch()
     assert report == REPORT
     assert hash_tree(into) == hash_tree(place.made())
-    assert place.cache.dependencies("export", KEY) == {"net.py"}
+    assert place.cache.dependencies("export", KEY) == Reads(frozenset({"net.py"}), True)
     assert place.notes.texts == []
     assert all(path.startswith(f"{BUCKET}/team/tt/v1/") for path in bucket().find(BUCKET))
 
