@@ -36,6 +36,8 @@ class Context:
     files: ProjectFiles
     notes: list[str] = field(default_factory=list)
     dependencies: set[str] = field(default_factory=set)
+    seen_readers: set[str] = field(default_factory=set)
+    """Packages that read files in native code, whose files are in ``dependencies`` all the same."""
 
     @property
     def path(self) -> Path:

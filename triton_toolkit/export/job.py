@@ -26,7 +26,7 @@ class ExportJob:
     Attributes:
         root: Project folder; ``source`` and ``sample`` are found from here.
         kind: ``torch``, ``onnx``, or ``sample`` (only call the sample function).
-        source: ``module:callable`` giving an nn.Module, or the path of an ONNX file.
+        source: ``module:callable`` giving an nn.Module, or the path of a file or folder with a model.
         sample: ``module:callable`` giving named example inputs; random ones without.
         inputs: As the spec declares them; may be empty for an ONNX file.
         outputs: As the spec declares them; empty means the model's own names.
@@ -41,6 +41,10 @@ class ExportJob:
         hashed: Files that the build watches anyway, from the spec.
         ignored: Folders below ``root`` that are outputs of a build, never inputs.
         external_data_bytes: Weights larger than this in total are stored beside the model.
+        trust: Whether files that the model is loaded from may run code of their own.
+        python: The model's own interpreter; None for that of tt.
+        environment: How the spec names that interpreter, for messages.
+        runtime: The interpreter that has ONNX Runtime; None where the job's own has it.
     """
 
     root: Path
@@ -60,6 +64,10 @@ class ExportJob:
     hashed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     external_data_bytes: int = EXTERNAL_DATA_BYTES
+    trust: bool = False
+    python: str | None = None
+    environment: str = ""
+    runtime: str | None = None
 
     def to_json(self) -> str:
         """Return it as indented JSON, readable by whoever reproduces a crash."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.outputs import named_outputs
+from triton_toolkit.export.signature import Call, binder, signature_of
 from triton_toolkit.export.source import user_code
 from triton_toolkit.export.trace_files import ProjectFiles
 
@@ -24,18 +24,16 @@ class Original:
 
     ``adapter`` is the module that is exported: it takes the inputs by position in the order of the
     spec and returns a tuple of the declared outputs, so that the exporter sees neither keywords nor
-    dicts, and its inputs and outputs stand in the spec's order.
+    nested values, and its inputs and outputs stand in the spec's order.
     """
 
     def __init__(
         self, module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str], files: ProjectFiles
     ) -> None:
         self._files = files
-        self._type = type(module).__name__
         self._inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        keywords = _keywords(module, inputs)
-        self.adapter = _adapter(module, keywords, self)
+        self.adapter = _adapter(module, binder(signature_of(module), inputs), self)
 
     def predict(self, arrays: Mapping[str, NDArray[Any]], doing: str = "fails") -> Arrays:
         """Run the module without gradients.
@@ -48,9 +46,18 @@ class Original:
             ExportError: forward raises, returns something that does not fit the declared outputs,
                 or a type that Triton cannot serve.
         """
+        return self.run(self.tensors(arrays), doing)
+
+    def tensors(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[torch.Tensor, ...]:
+        """Return inputs as ``adapter`` takes them; they share no memory with the arrays."""
         import torch
 
-        tensors = [torch.from_numpy(arrays[name].copy()) for name in self._inputs]
+        return tuple(torch.from_numpy(arrays[name].copy()) for name in self._inputs)
+
+    def run(self, tensors: Sequence[torch.Tensor], doing: str = "fails") -> Arrays:
+        """Run the module on tensors; see ``predict``."""
+        import torch
+
         with torch.no_grad(), user_code(f"forward {doing}", self._files):
             result = self.adapter(*tensors)
         return {name: _to_numpy(name, value) for name, value in zip(self.outputs, result, strict=True)}
@@ -64,7 +71,7 @@ class Original:
 
 
 def _adapter(
-    module: torch.nn.Module, keywords: tuple[str, ...] | None, original: Original
+    module: torch.nn.Module, bind: Callable[[Sequence[Any]], Call], original: Original
 ) -> torch.nn.Module:
     import torch
 
@@ -74,47 +81,10 @@ def _adapter(
             self.model = module
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if keywords is None:
-                return original.select(self.model(*tensors))
-            return original.select(self.model(**dict(zip(keywords, tensors, strict=True))))
+            positional, named = bind(tensors)
+            return original.select(self.model(*positional, **named))
 
     return Adapter().eval()
-
-
-def _keywords(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the input names to pass by keyword, or None to pass them by position.
-
-    By keyword where forward has a parameter of every name; by position where no input carries the
-    name of a parameter at another place, which would swap two inputs unnoticed.
-
-    Raises:
-        ExportError: Names and parameters contradict each other, or forward needs more or takes fewer.
-    """
-    signature = inspect.signature(module.forward)
-    shown = f"{type(module).__name__}.forward{signature}"
-    named = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    names = [parameter.name for parameter in named]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    keywords = tuple(inputs) if takes_any or set(inputs) <= set(names) else None
-    try:
-        if keywords is None:
-            signature.bind(*inputs)
-        else:
-            signature.bind(**dict.fromkeys(keywords))
-    except TypeError as exc:
-        raise ExportError(
-            f"the inputs {', '.join(inputs)} do not fit {shown}: {exc}",
-            hint="name the inputs like the parameters of forward, or declare them in its order",
-        ) from exc
-    if keywords is None:
-        for index, name in enumerate(inputs):
-            if name in names and names.index(name) != index:
-                raise ExportError(
-                    f"input {name!r} is number {index + 1} of the spec but number {names.index(name) + 1} "
-                    f"of {shown}, and not all inputs have a parameter's name",
-                    hint="name all inputs like the parameters of forward, or declare them in its order",
-                )
-    return keywords
 
 
 def _to_numpy(name: str, tensor: torch.Tensor) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import pickle
 import pkgutil
 import sys
 import traceback
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.errors import ExportError, TritonToolkitError
 from triton_toolkit.export.trace_files import ProjectFiles
+from triton_toolkit.export.trust import HOW_TO_LOAD
 
 if TYPE_CHECKING:
     import torch
@@ -85,10 +87,7 @@ def load_module(files: ProjectFiles, source: str) -> torch.nn.Module:
 
 
 def _import(files: ProjectFiles, name: str, target: str) -> ModuleType:
-    root = str(files.root)
-    if root not in sys.path:
-        sys.path.insert(0, root)
-    importlib.invalidate_caches()
+    make_importable(files)
     try:
         with user_code(f"{target}: cannot import {name}", files):
             return importlib.import_module(name)
@@ -98,6 +97,14 @@ def _import(files: ProjectFiles, name: str, target: str) -> ModuleType:
         if missing is not None and f"{name}.".startswith(f"{missing}."):
             raise _no_such_module(files, name, missing, target) from cause
         raise
+
+
+def make_importable(files: ProjectFiles) -> None:
+    """Put the project's root on ``sys.path``."""
+    root = str(files.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    importlib.invalidate_caches()
 
 
 def _no_such_module(files: ProjectFiles, name: str, missing: str, target: str) -> ExportError:
@@ -160,8 +167,12 @@ def _place(exc: BaseException, files: ProjectFiles) -> str:
 
 def _hint(exc: BaseException) -> str:
     if isinstance(exc, ModuleNotFoundError) and exc.name:
-        return f"install what brings {exc.name!r} into the environment of tt"
+        return (
+            f"install what brings {exc.name!r} into the model's environment: that of tt, or what env: names"
+        )
     text = str(exc)
+    if isinstance(exc, pickle.UnpicklingError) and "weights" in text.lower():
+        return HOW_TO_LOAD
     if "CUDA" not in text and "cuda" not in text:
         return ""
     return (

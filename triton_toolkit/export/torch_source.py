@@ -12,11 +12,11 @@ from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
 from triton_toolkit.export.graph import graph_outputs, load_graph
+from triton_toolkit.export.load import load_model
 from triton_toolkit.export.original import Original
 from triton_toolkit.export.parity import explain_sizes
 from triton_toolkit.export.samples import InputMaker, format_sizes
 from triton_toolkit.export.session import Session
-from triton_toolkit.export.source import load_module
 from triton_toolkit.export.torch_onnx import export_torch
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ def prepare_torch(context: Context) -> Candidate:
         ExportError: Loading, the first forward, or the exporter failed.
         MissingDependencyError: torch, onnxscript or onnxruntime is not installed.
     """
-    for package, extra in (("torch", "torch"), ("onnxscript", "torch"), ("onnxruntime", "cpu")):
-        require(package, extra=extra, purpose="export a PyTorch model")
     job = context.job
+    for package, extra in (("torch", "torch"), ("onnxscript", "torch"), ("onnxruntime", "cpu")):
+        if package != "onnxruntime" or job.runtime is None:
+            require(package, extra=extra, purpose="export a PyTorch model")
     for tensor in job.inputs:
         if tensor.dtype is DataType.BYTES:
             raise ExportError(
@@ -44,7 +45,7 @@ def prepare_torch(context: Context) -> Candidate:
     for name in {tensor.name for tensor in job.inputs} & set(job.outputs):
         raise ExportError(f"an input and an output are both called {name!r}, which ONNX does not allow")
     context.step("load the model")
-    module = load_module(context.files, job.source)
+    module = load_model(context)
     dims = used_dims(job.inputs, job.dims)
     maker = InputMaker(job.inputs, dims, context.sample_function())
     original = Original(module, [tensor.name for tensor in job.inputs], list(job.outputs), context.files)

@@ -25,6 +25,7 @@ from triton_toolkit.export.context import Context
 from triton_toolkit.export.job import ExportJob, ExportReport
 from triton_toolkit.export.samples import InputMaker
 from triton_toolkit.export.trace_files import FileTrace, ProjectFiles, native_readers
+from triton_toolkit.export.trust import loading
 from triton_toolkit.repository.passport import Samples, write_samples
 
 MARK = "\x1ftt "
@@ -49,9 +50,9 @@ def perform(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
     context = Context(job, out, progress, files)
     trace = FileTrace(files)
     before = native_readers()
-    with trace.active():
+    with trace.active(), loading(trust=job.trust):
         report = _perform(context)
-    for package in () if job.hashed else sorted(native_readers() - before):
+    for package in () if job.hashed else sorted(native_readers() - before - context.seen_readers):
         context.note(f"{package} reads files unseen by tt; list them under hashed so that a change rebuilds")
     versions = {"python": platform.python_version(), **_versions()}
     dependencies = sorted({*trace.dependencies(), *context.dependencies})

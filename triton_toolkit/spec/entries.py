@@ -276,6 +276,25 @@ class Step(Base):
         return {"model": value} if isinstance(value, str) else value
 
 
+class Environment(Base):
+    """Where a model's own functions run: an interpreter that is there, or one that is made from a lock."""
+
+    python: str | None = Field(
+        None,
+        description="Path of a Python interpreter with torch, onnx and onnxscript; with lock, the one that "
+        "the environment is made with.",
+    )
+    lock: str | None = Field(
+        None, description="A pip requirements file; a virtual environment is made from it, once."
+    )
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if not (self.python or self.lock):
+            raise RuleError("names neither python nor lock", hint="such as {python: envs/nlp/bin/python}")
+        return self
+
+
 class Auth(Base):
     """A header's value, taken from the environment so that no secret is in the spec."""
 

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, field_validator, model_validator
 
+from triton_toolkit.core.sources import SourceKind, source_kind
 from triton_toolkit.core.tolerances import Tolerances, default_tolerances
 from triton_toolkit.spec.entries import (
     Accuracy,
     Auth,
     Base,
     DimEntry,
+    Environment,
     InputEntry,
     Name,
     OutputEntry,
@@ -37,6 +39,12 @@ class _Model(Base):
     slo: Slo | None = Field(None, description="What tt probe requires of it where no --slo is given.")
     tolerance: Tolerance = Field(
         default=Tolerance(), description="How far outputs may lie from the original's or the sample's."
+    )
+    env: Environment | None = Field(
+        None, description="Where the model's own functions run; in the interpreter of tt where left out."
+    )
+    trust: StrictBool = Field(
+        False, description="Let files that the model is loaded from run code of their own (pickles)."
     )
 
     def tolerances(self, variant: Variant | None = None) -> Tolerances:
@@ -174,7 +182,10 @@ class TorchModel(_Exported):
     """A PyTorch model, exported to ONNX and proven against the original."""
 
     kind: Literal["torch"] = "torch"
-    source: str = Field(description="module:callable returning a torch.nn.Module.")
+    source: str = Field(
+        description="module:callable returning a torch.nn.Module; or the path of a .pt2 or TorchScript file, "
+        "or of a Hugging Face model folder."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -188,11 +199,22 @@ class TorchModel(_Exported):
                     "dims",
                     name,
                 )
-        if ":" not in self.source:
-            raise RuleError(
-                f"{self.source!r} is not module:callable, such as examples.digits:model", "source"
-            )
+        _check_source(self.source)
         return self
+
+
+def _check_source(source: str) -> None:
+    kind = source_kind(source)
+    if kind is None:
+        module, _, name = source.rpartition(".")
+        meant = f"write {module}:{name} for a function, " if module else "write module:function, "
+        raise RuleError(
+            f"{source!r} is neither module:callable nor a path",
+            "source",
+            hint=f"{meant}models/net.pt2 for a file, or ./{source.partition(':')[0]} for a folder",
+        )
+    if kind is SourceKind.PATH and source.endswith(".onnx"):
+        raise RuleError(f"{source!r} is an ONNX file, not a PyTorch model", "source", hint="add kind: onnx")
 
 
 class OnnxModel(_Exported):
