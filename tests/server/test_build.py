@@ -38,6 +38,7 @@ models:
     dims: {batch: [1, 4, 16]}
     batch_dim: batch
     sample: samples:text
+    serve: {output: {x: {label_filename: words.txt}}}
   both:
     kind: ensemble
     steps: [words, double]
@@ -66,7 +67,7 @@ OLD = """
 backend: "python"
 max_batch_size: 4
 input { name: "text" data_type: TYPE_STRING dims: 1 }
-output { name: "x" data_type: TYPE_FP32 dims: 3 }
+output { name: "x" data_type: TYPE_FP32 dims: 3 label_filename: "labels.txt" }
 """
 
 
@@ -86,6 +87,7 @@ def write_project(root: Path) -> None:
     (root / "old/3/model.py").write_text(WORDS.replace("FACTOR", "7"))
     (root / "old/config.pbtxt").write_text(OLD)
     (root / "old/labels.txt").write_text("one\ntwo\n")
+    (root / "words.txt").write_text("length\n")
     (root / "samples.py").write_text(
         "import numpy as np\n\n"
         "def text():\n    return {'text': np.array([[b'banana'], [b'']], dtype=object)}\n"
@@ -122,6 +124,7 @@ def golden(root: Path, name: str) -> np.ndarray:
 
 
 def test_golden_outputs_are_the_models_own(built: Path) -> None:
+    """Two of them have label files, without which the server does not load them."""
     np.testing.assert_array_equal(golden(built, "words"), [[6, 3, 1], [0, 0, 1]])
     np.testing.assert_array_equal(golden(built, "both"), [[12, 6, 2], [0, 0, 2]])
     np.testing.assert_array_equal(golden(built, "adopted"), [[6, 3, 7], [0, 0, 7]])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from triton_toolkit.build.beside import changed_beside, files_beside
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import CONFIG_NAME, latest_version
@@ -69,6 +70,7 @@ def build_order(project: Project, names: Sequence[str]) -> list[str]:
 
 def decide(context: Context, recipe: Recipe, *, force: bool) -> Decision:
     """Compare what a model depends on with the passport of its latest version."""
+    files_beside(context, recipe)  # one that is missing is told before anything is built
     folder = context.folder(recipe.name)
     version = latest_version(folder)
     try:
@@ -81,16 +83,21 @@ def decide(context: Context, recipe: Recipe, *, force: bool) -> Decision:
     reasons = ("--force",) if force else tuple(_stale(context, recipe, passport, version))
     if reasons:
         return Decision(action=Action.BUILD, version=version + 1, reasons=reasons)
-    path = folder / CONFIG_NAME
-    if not path.is_file():
-        return Decision(action=Action.CONFIG, version=version, reasons=(f"{CONFIG_NAME} is missing",))
-    if path.read_text(encoding="utf-8") != recipe.config(passport):
-        return Decision(
-            action=Action.CONFIG,
-            version=version,
-            reasons=("serve, a template or a hand edit changed the config",),
-        )
+    reason = _why_config(context, recipe, passport)
+    if reason:
+        return Decision(action=Action.CONFIG, version=version, reasons=(reason,))
     return Decision(action=Action.NONE, version=version, reasons=())
+
+
+def _why_config(context: Context, recipe: Recipe, passport: Passport) -> str:
+    """Return why the config and what lies beside it must be written anew; empty where they stand."""
+    path = context.folder(recipe.name) / CONFIG_NAME
+    if not path.is_file():
+        return f"{CONFIG_NAME} is missing"
+    if path.read_text(encoding="utf-8") != recipe.config(passport):
+        return "serve, a template or a hand edit changed the config"
+    changed = changed_beside(context, recipe)
+    return f"{changed[0]}, beside {CONFIG_NAME}, is missing or another than in the project" if changed else ""
 
 
 def _stale(context: Context, recipe: Recipe, passport: Passport, version: int) -> list[str]:

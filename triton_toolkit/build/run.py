@@ -23,6 +23,7 @@ from triton_toolkit._files import (
     write_text,
 )
 from triton_toolkit._progress import Progress
+from triton_toolkit.build.beside import files_beside
 from triton_toolkit.build.cache import StageCache
 from triton_toolkit.build.changed import changed_models
 from triton_toolkit.build.configure import check_keys
@@ -32,7 +33,7 @@ from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
 from triton_toolkit.build.plan import Action, Decision, build_order, decide
 from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
 from triton_toolkit.build.reuse import fetch_version, store_version
-from triton_toolkit.build.samples import record_golden, samples_as_served
+from triton_toolkit.build.samples import Around, record_golden, samples_as_served
 from triton_toolkit.core.releases import export_target
 from triton_toolkit.errors import ExportError, RepositoryError, TritonToolkitError, UsageError
 from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME, latest_version
@@ -325,7 +326,8 @@ def _make_version(context: Context, recipe: Recipe, folder: Path, progress: Prog
     passport = _passport(context, recipe, made, folder)
     config = recipe.config(passport)
     if made.sample_inputs is not None:
-        samples = record_golden(context, passport, config, folder, made.sample_inputs, progress)
+        around = Around(config, files_beside(context, recipe))
+        samples = record_golden(context, passport, around, folder, made.sample_inputs, progress)
         if samples is not None:
             write_samples(folder, samples)
     return _passport(context, recipe, made, folder, config=config)
@@ -385,7 +387,7 @@ def _write_config(context: Context, recipe: Recipe, version_folder: Path) -> Non
         raise RepositoryError(f"{version_folder} has no passport", hint="run `tt build --force`")
     folder = context.folder(recipe.name)
     text = recipe.config(passport)
-    for name, source in recipe.beside_config():
+    for name, source in files_beside(context, recipe).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / name)
     write_text(folder / CONFIG_NAME, text)

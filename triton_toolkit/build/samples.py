@@ -77,10 +77,18 @@ def load_sample(
     return SampleInputs(samples.inputs if samples else None, tuple(report.dependencies))
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What lies around a version in its model's folder: the config, and files beside it."""
+
+    config: str
+    files: Mapping[str, Path]
+
+
 def record_golden(
     context: Context,
     made: Passport,
-    config: str,
+    around: Around,
     version_folder: Path,
     inputs: dict[str, NDArray[Any]],
     progress: Progress,
@@ -111,8 +119,11 @@ def record_golden(
     progress.step(made.model, "recording golden outputs on the embedded server")
     with tempfile.TemporaryDirectory(prefix="tt-golden-") as scratch:
         repository = Path(scratch)
-        write_text(repository / made.model / CONFIG_NAME, config)
+        write_text(repository / made.model / CONFIG_NAME, around.config)
         (repository / made.model / "1").symlink_to(version_folder.resolve(), target_is_directory=True)
+        for name, source in around.files.items():
+            (repository / made.model / name).parent.mkdir(parents=True, exist_ok=True)
+            (repository / made.model / name).symlink_to(source.resolve())
         for name in _all_steps(context, made.requires):
             (repository / name).symlink_to(context.folder(name).resolve(), target_is_directory=True)
         with EmbeddedServer(ServeOptions(repository=repository, load=(made.model,))) as server:
