@@ -17,15 +17,17 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from triton_toolkit._files import host_errors, sha256_file, write_json, write_text
 from triton_toolkit.deploy.lock import LockOwner, hold_lock, lock_owner
+from triton_toolkit.deploy.permissions import why_not_replaceable
 from triton_toolkit.deploy.source import BuiltModel, files_beside
 from triton_toolkit.deploy.store import CANDIDATE_PREFIX, Publication
+from triton_toolkit.deploy.swap import Swap
 from triton_toolkit.errors import DeployError, EnvironmentProblem, RepositoryError
 from triton_toolkit.repository.layout import CONFIG_NAME, model_folders, versions
 from triton_toolkit.repository.passport import Passport, Samples, check_files, read_passport, read_samples
@@ -66,6 +68,16 @@ class LocalStore:
             raise EnvironmentProblem(
                 f"store {self.root} cannot be written" + (": it is mounted read-only" if read_only else ""),
                 hint="check the mount, the owner and the permissions",
+            )
+
+    def check_replaceable(self, model: str, names: Sequence[str]) -> None:
+        """Raise ``EnvironmentProblem`` unless these files of a model can be replaced, and put back."""
+        folder = self.root / model
+        reason = why_not_replaceable(folder, names) if folder.is_dir() else ""
+        if reason:
+            raise EnvironmentProblem(
+                f"model {model!r} cannot be replaced: {reason}",
+                hint="deploy as the user to whom the store belongs, or change the permissions",
             )
 
     def free_bytes(self) -> int:
@@ -285,9 +297,9 @@ class LocalStore:
             with host_errors(f"write {target}"):
                 os.rename(source, target)
 
-    def _swap(self, candidate: str, staged: str, model: str, name: str) -> _Swap:
+    def _swap(self, candidate: str, staged: str, model: str, name: str) -> Swap:
         folder = self._staging / candidate
-        return _Swap(folder / staged, self.root / model / name, folder / _REPLACED / name)
+        return Swap(folder / staged, self.root / model / name, folder / _REPLACED / name)
 
     def _newest_ns(self, model: str) -> int:
         """Return the newest modification time below the model's folder, as Triton looks for it."""
@@ -299,8 +311,18 @@ class LocalStore:
 
         A load acts only when something is strictly newer than at the last one.
         """
+        path = self.root / model / CONFIG_NAME
         time_ns = max(time.time_ns(), newest_ns + _MIN_STEP_NS)
-        os.utime(self.root / model / CONFIG_NAME, ns=(time_ns, time_ns))
+        try:
+            os.utime(path, ns=(time_ns, time_ns))
+        except PermissionError:  # another user's file, which only its owner can date: a copy takes its place
+            copy = path.with_name(f".{path.name}.dated")
+            try:
+                shutil.copy(path, copy)
+                os.utime(copy, ns=(time_ns, time_ns))
+                os.replace(copy, path)
+            finally:
+                copy.unlink(missing_ok=True)
 
 
 def _start_hint(root: Path, url: str) -> str:
@@ -337,46 +359,3 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copy(source, target)
     with target.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except FileExistsError:  # a former attempt got as far as this
-        return
-    except OSError:  # a file system without hard links
-        shutil.copy2(source, target)
-
-
-@dataclass(frozen=True, slots=True)
-class _Swap:
-    """A staged file that takes a published one's place, and back: renames alone, no space needed.
-
-    That the staged file is gone tells that the swap was done, so undoing needs no memory.
-    """
-
-    staged: Path
-    published: Path
-    former: Path
-
-    def do(self) -> None:
-        if self.published.exists():
-            self.former.parent.mkdir(parents=True, exist_ok=True)
-            _link(self.published, self.former)
-        self.published.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(self.staged, self.published)
-
-    def undo(self) -> None:
-        if self.staged.exists():
-            return
-        if self.former.exists():
-            # The former file stays where it is kept until the candidate is discarded: undone twice, by a
-            # rollback that was killed and by the next deployment, this must not take it for the new one.
-            again = self.former.with_name(f".{self.former.name}.again")
-            again.unlink(missing_ok=True)
-            _link(self.former, again)
-            os.replace(again, self.published)
-            return
-        os.replace(self.published, self.staged)
-        with contextlib.suppress(OSError):  # holds more
-            self.published.parent.rmdir()

@@ -17,6 +17,7 @@ from triton_toolkit.deploy.plan import DeployPlan, ModelPlan
 from triton_toolkit.deploy.source import BuiltModel
 from triton_toolkit.deploy.store import Store
 from triton_toolkit.errors import DeployError, EnvironmentProblem, ServerError
+from triton_toolkit.repository.layout import CONFIG_NAME
 
 _SPARE_BYTES = 1 << 20
 _NO_SUCH_MODEL = "tt-control-mode-check"
@@ -146,9 +147,10 @@ def check_plan(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> l
 
     Raises:
         DeployError: A version would not be served, a name is taken, or a live ensemble would break.
-        EnvironmentProblem: The store has no room.
+        EnvironmentProblem: The store has no room, or does not let a model be replaced.
     """
     notes = [note for model in plan.models for note in _check_model(store, model)]
+    _check_permitted(store, plan)
     check_steps(store, plan, index)
     check_dependents(store, plan, index)
     notes += rewired(store, plan)
@@ -161,6 +163,15 @@ def check_plan(store: Store, plan: DeployPlan, index: Sequence[ModelState]) -> l
             hint="free some space, or keep fewer versions (`keep` in the target)",
         )
     return notes
+
+
+def _check_permitted(store: Store, plan: DeployPlan) -> None:
+    """Check the folders of the models that change, and of ensembles that a rollback would load again."""
+    for model in plan.changed:
+        beside = tuple(model.built.beside) if model.publishes else ()
+        store.check_replaceable(model.name, (CONFIG_NAME, *beside))
+    for name in plan.dependents:
+        store.check_replaceable(name, (CONFIG_NAME,))
 
 
 def _check_model(store: Store, plan: ModelPlan) -> list[str]:

@@ -46,6 +46,9 @@ class Store(Protocol):
     def check_usable(self) -> None:
         """Raise ``EnvironmentProblem`` unless it is there and can be written."""
 
+    def check_replaceable(self, model: str, names: Sequence[str]) -> None:
+        """Raise ``EnvironmentProblem`` unless these files of a model can be replaced, and put back."""
+
     def free_bytes(self) -> int:
         """Return how much more it can hold."""
 

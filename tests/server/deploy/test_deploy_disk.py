@@ -105,3 +105,23 @@ def test_disk_that_fails_while_files_are_copied(workshop, monkeypatch, code):
         workshop.deploy("m")
     assert (workshop.tree(), workshop.marker("m")) == (before, 11)
     assert workshop.candidates() == []
+
+
+def test_model_that_may_not_be_replaced_is_refused_before_anything_is_sent(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    before, log = workshop.folders(), (workshop.store / ".tt-deployments.jsonl").read_text()
+    workshop.build("m", 2, marker=22)
+    config = workshop.store / workshop.name("m") / "config.pbtxt"
+    if subprocess.run(["chattr", "+i", str(config)], capture_output=True, check=False).returncode:
+        pytest.skip("no permission, or no way on this file system, to mark a file immutable")
+    try:
+        with pytest.raises(EnvironmentProblem, match=r"config\.pbtxt is marked immutable") as caught:
+            workshop.deploy("m")
+        with pytest.raises(EnvironmentProblem, match="immutable"):
+            workshop.deploy("m", dry_run=True)
+    finally:
+        subprocess.run(["chattr", "-i", str(config)], check=True)
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+    assert (workshop.folders(), workshop.marker("m")) == (before, 11)
+    assert (workshop.store / ".tt-deployments.jsonl").read_text() == log
