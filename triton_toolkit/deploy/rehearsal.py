@@ -17,7 +17,13 @@ from triton_toolkit.deploy.plan import DeployPlan, ModelPlan
 from triton_toolkit.deploy.source import BuiltModel
 from triton_toolkit.deploy.steps import Host
 from triton_toolkit.deploy.verify import Proof, check_served
-from triton_toolkit.errors import DeployError, MissingDependencyError, RefusedError, TritonToolkitError
+from triton_toolkit.errors import (
+    DeployError,
+    MissingDependencyError,
+    RefusedError,
+    ServerError,
+    TritonToolkitError,
+)
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions, check_available
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 
 _BACKENDS = ("onnxruntime", "python")
 _PLATFORMS = ("onnxruntime_onnx",)
+_ELSEWHERE = "where the model needs what only the target's server has, deploy with --no-rehearsal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +68,21 @@ class Rehearse:
         options = ServeOptions(
             repository=repository, load=names, ready_timeout_s=self.host.load_timeout_s, exit_timeout_s=3
         )
-        with (
-            EmbeddedServer(options) as server,
-            TritonClient(server.grpc_url, timeout_s=self.host.client.timeout_s) as client,
-        ):
-            for model in self.models:
-                self.progress.step(model.name, "checking its answer on the private server")
-                reason = server.load_error(model.candidate)
-                if reason:
-                    raise _failed(model, reason.replace(model.candidate, model.name))
-                _check(client, model)
+        try:
+            with (
+                EmbeddedServer(options) as server,
+                TritonClient(server.grpc_url, timeout_s=self.host.client.timeout_s) as client,
+            ):
+                for model in self.models:
+                    self.progress.step(model.name, "checking its answer on the private server")
+                    reason = server.load_error(model.candidate)
+                    if reason:
+                        raise _failed(model, reason.replace(model.candidate, model.name))
+                    _check(client, model)
+        except ServerError as exc:  # the models brought it down, or hold it up; the target's server is well
+            raise DeployError(
+                f"{self.subject} on a private server: {exc.message}", hint=_ELSEWHERE, detail=exc.detail
+            ) from exc
 
 
 def rehearsable(plan: DeployPlan) -> tuple[tuple[ModelPlan, ...], list[str]]:
@@ -114,5 +126,5 @@ def _check(client: TritonClient, model: ModelPlan) -> None:
 def _failed(model: ModelPlan, reason: str) -> TritonToolkitError:
     return DeployError(
         f"model {model.name!r} version {model.version} fails on a private server: {reason}",
-        hint="where the model needs what only the target's server has, deploy with --no-rehearsal",
+        hint=_ELSEWHERE,
     )

@@ -34,7 +34,14 @@ from triton_toolkit.deploy.source import BuiltModel, changed_sources, read_with_
 from triton_toolkit.deploy.steps import LOAD, Host
 from triton_toolkit.deploy.store import Store
 from triton_toolkit.deploy.transaction import Transaction
-from triton_toolkit.errors import DeployError, EnvironmentProblem, TritonToolkitError
+from triton_toolkit.deploy.verify import answers
+from triton_toolkit.errors import (
+    DeployError,
+    EnvironmentProblem,
+    ServerError,
+    ServerTimeoutError,
+    TritonToolkitError,
+)
 
 if TYPE_CHECKING:
     from triton_toolkit.spec.load import Project
@@ -102,9 +109,10 @@ def run_deploy(
 
     Raises:
         SpecError: No such model or target.
-        ServerError: The server cannot be reached or controlled; nothing was changed.
+        ServerError: The server cannot be reached or controlled, or it died or hung on the way; says what
+            stands.
         EnvironmentProblem: The store cannot be written or has no room; all is as before.
-        DeployError: Refused before or after the trial, or rolled back; says what happened.
+        DeployError: The new versions were refused, or rolled back; says what happened.
         KeyboardInterrupt: After everything was taken back.
     """
     target = project.target(target_name)
@@ -210,7 +218,7 @@ def _logged(deployment: _Deployment, plan: DeployPlan, transaction: Transaction)
         entry |= {"not_undone": transaction.undo_problems, "seconds": time.monotonic() - started}
         _append_log(deployment, plan, entry)
         if isinstance(exc, TritonToolkitError):
-            raise _failure(exc, plan, transaction) from exc
+            raise _failure(exc, deployment.host.client, plan, transaction) from exc
         deployment.progress.note(deployment.target_name, _aftermath(plan, transaction))
         raise
     entry["seconds"] = time.monotonic() - started
@@ -226,21 +234,37 @@ def _append_log(deployment: _Deployment, plan: DeployPlan, entry: dict[str, Any]
         deployment.progress.note(deployment.target_name, f"the deployment log was not written: {exc}")
 
 
-def _failure(exc: TritonToolkitError, plan: DeployPlan, transaction: Transaction) -> TritonToolkitError:
-    """Return the error to raise for one that stopped the deployment.
-
-    A host's fault stays one (exit 3); anything else means that the deployment was refused.
-    """
-    kind = EnvironmentProblem if isinstance(exc, EnvironmentProblem) else DeployError
+def _failure(
+    exc: TritonToolkitError, client: TritonClient, plan: DeployPlan, transaction: Transaction
+) -> TritonToolkitError:
+    """Return the error to raise for one that stopped the deployment."""
     message = f"{exc.message.rstrip('.')}. {_aftermath(plan, transaction)}"
     detail = "\n".join(filter(None, (exc.detail, *transaction.undo_problems)))
     for name, candidate in plan.candidates.items():  # nobody knows a candidate by its name
         message, detail = message.replace(candidate, name), detail.replace(candidate, name)
-    return kind(message, hint=exc.hint, detail=detail)
+    return _kind(exc, client)(message, hint=exc.hint, detail=detail)
+
+
+def _kind(exc: TritonToolkitError, client: TritonClient) -> type[TritonToolkitError]:
+    """Return the class of the error: by whose fault it was, the host's, the server's, or the new version's.
+
+    What does not answer in time is the new version where the server answers other calls, and the server
+    where it does not. A server that is gone by now could not be brought back to the former version.
+    """
+    if isinstance(exc, EnvironmentProblem):
+        return EnvironmentProblem
+    if isinstance(exc, ServerError) and not isinstance(exc, ServerTimeoutError):
+        return ServerError
+    return DeployError if answers(client) else ServerError
 
 
 def _aftermath(plan: DeployPlan, transaction: Transaction) -> str:
-    if transaction.undo_problems:
+    if transaction.undo_errors:
+        if all(isinstance(exc, ServerError) for exc in transaction.undo_errors):
+            return (
+                "All files are as they were, but the server did not answer when it was to serve them again: "
+                "look at it with `tt status`, or restart it"
+            )
         return "Not all could be put back; see below"
     loaded = any(record.step == LOAD and "undone" in record.outcome for record in transaction.records)
     if not loaded:

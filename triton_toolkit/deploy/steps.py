@@ -6,8 +6,8 @@ undone by another process than the one that did it.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from triton_toolkit.client.triton import TritonClient
@@ -15,12 +15,12 @@ from triton_toolkit.core.compare import Difference
 from triton_toolkit.deploy.candidate import candidate_config, candidate_text
 from triton_toolkit.deploy.plan import DeployPlan, ModelPlan
 from triton_toolkit.deploy.store import Store
-from triton_toolkit.deploy.verify import Proof, check_served, watch_dependent
-from triton_toolkit.errors import DeployError, TritonToolkitError
+from triton_toolkit.deploy.verify import Proof, answers, as_answered, check_served, watch_dependent
+from triton_toolkit.errors import DeployError, ServerError, TritonToolkitError
 from triton_toolkit.repository.passport import Passport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 LOAD = "load"
@@ -87,6 +87,7 @@ class Expose:
     def undo(self) -> None:
         """Unload the candidate and take its folder away, the folder also when the server is gone."""
         try:
+            self.host.client.is_live()  # one that hangs is not waited for as long as a load may take
             self.host.client.unload(self.plan.candidate, self.host.load_timeout_s)
         finally:
             self.host.store.discard(self.plan.candidate)
@@ -151,31 +152,44 @@ class Restore:
     host: Host
     plan: DeployPlan
     former: Mapping[str, Proof]
+    answered: dict[str, Proof] = field(default_factory=dict)
     name: str = "remember what is served"
     subject: str = "server"
 
     def do(self) -> None:
-        """Nothing: ``former`` was read before the first byte was written."""
+        """See what the models that will change answer now, which may be other than their samples say."""
+        for name, proof in self.former.items():
+            if name not in self.plan.dependents:
+                self.answered[name] = as_answered(self.host.client, name, proof)
 
     def undo(self) -> None:
-        """Load the former versions and prove by their golden samples that they answer."""
-        problems: list[str] = []
+        """Load the former versions and prove by their answers that they are served."""
+        problems: list[Exception] = []
+        for action in self._actions():
+            try:
+                action()
+            except (TritonToolkitError, OSError) as exc:
+                problems.append(exc)
+                if isinstance(exc, ServerError) and not answers(self.host.client):
+                    break  # each further call would wait for its deadline
+        if problems:
+            down = all(isinstance(problem, ServerError) for problem in problems)
+            raise (ServerError if down else DeployError)("; ".join(map(str, problems)))
+
+    def _actions(self) -> Iterator[Callable[[], object]]:
+        client, timeout_s = self.host.client, self.host.load_timeout_s
         for model in self.plan.changed:
             if not model.serving:
-                with _noting(problems):
-                    self.host.client.unload(model.name, self.host.load_timeout_s)
+                yield partial(client.unload, model.name, timeout_s)
         for name in self._reloads():
-            with _noting(problems):
-                self.host.store.touch(name)
-                self.host.client.load(name, self.host.load_timeout_s)
+            yield partial(self._reload, name)
         for name, proof in self.former.items():
-            with _noting(problems):
-                if name in self.plan.dependents:
-                    watch_dependent(self.host.client, name, proof)
-                else:
-                    check_served(self.host.client, name, proof)
-        if problems:
-            raise DeployError("; ".join(problems))
+            check = watch_dependent if name in self.plan.dependents else check_served
+            yield partial(check, client, name, self.answered.get(name, proof))
+
+    def _reload(self, name: str) -> None:
+        self.host.store.touch(name)
+        self.host.client.load(name, self.host.load_timeout_s)
 
     def _reloads(self) -> Iterable[str]:
         served = [model.name for model in self.plan.changed if model.serving]
@@ -305,11 +319,3 @@ def former_proofs(host: Host, serving: Mapping[str, tuple[int, ...]]) -> dict[st
 
 def _no_passport(name: str) -> Passport:
     return Passport(model=name, kind="", variant="", backend="", created="", tools={}, key={})
-
-
-@contextlib.contextmanager
-def _noting(problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except (TritonToolkitError, OSError) as exc:
-        problems.append(str(exc))

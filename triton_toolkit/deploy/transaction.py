@@ -54,10 +54,12 @@ class Transaction:
 
     Attributes:
         undo_problems: What could not be taken back, in words.
+        undo_errors: The errors behind them.
     """
 
     def __init__(self, progress: Progress) -> None:
         self.undo_problems: list[str] = []
+        self.undo_errors: list[Exception] = []
         self._progress = progress
         self._begun: list[_Begun] = []
 
@@ -97,6 +99,7 @@ class Transaction:
                 step.undo()
             except Exception as exc:  # noqa: BLE001 - a bug is raised below, once all else is undone
                 begun.outcome = f"{before}not undone: {exc}"
+                self.undo_errors.append(exc)
                 self.undo_problems.append(f"{step.subject}: {step.name} could not be undone: {exc}")
                 if not isinstance(exc, TritonToolkitError | OSError):
                     bugs.append(exc)

@@ -7,13 +7,13 @@ inference of the golden sample must be answered by that version with the right o
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from triton_toolkit.client.triton import TritonClient
 from triton_toolkit.core.compare import Difference, Tolerances, compare_outputs
 from triton_toolkit.deploy.drift import config_differences
-from triton_toolkit.errors import DeployError
+from triton_toolkit.errors import DeployError, RefusedError, TritonToolkitError
 from triton_toolkit.repository.passport import Passport, Samples
 
 if TYPE_CHECKING:
@@ -80,6 +80,35 @@ def ask_golden(client: TritonClient, name: str, proof: Proof) -> tuple[Differenc
         )
     tolerances = Tolerances.from_dict(proof.passport.tolerance)
     return tuple(compare_outputs(result.outputs, proof.samples.outputs, tolerances))
+
+
+def answers(client: TritonClient) -> bool:
+    """Say whether the server takes calls at all."""
+    try:
+        return client.is_live()
+    except TritonToolkitError:
+        return False
+
+
+def as_answered(client: TritonClient, name: str, proof: Proof) -> Proof:
+    """Return what a served version is to be held to later, so that it answers as it does now.
+
+    That is its golden sample, where it passes it. An ensemble does not once a step was deployed without it;
+    it is held to the answer of now. What cannot answer now is held to its state alone.
+
+    Raises:
+        ServerError: The server cannot be reached.
+    """
+    if proof.samples is None:
+        return proof
+    try:
+        if all(difference.ok for difference in ask_golden(client, name, proof)):
+            return proof
+        outputs = client.infer(name, proof.samples.inputs, timeout_s=_INFER_S).outputs
+    except (DeployError, RefusedError):
+        return replace(proof, samples=None)
+    expected = {key: value for key, value in outputs.items() if key in proof.samples.outputs}
+    return replace(proof, samples=Samples(proof.samples.inputs, expected))
 
 
 def check_served(client: TritonClient, name: str, proof: Proof) -> tuple[Difference, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -11,8 +12,9 @@ import time
 
 import pytest
 
+from triton_toolkit._files import hash_tree
 from triton_toolkit._progress import Silent
-from triton_toolkit.errors import EXIT_INTERRUPTED, EXIT_NO, DeployError
+from triton_toolkit.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_NO, DeployError, ServerError
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
 pytestmark = pytest.mark.server
@@ -111,21 +113,101 @@ def test_version_that_fails_only_under_its_own_name_is_rolled_back(workshop, bus
     assert "failed" in (workshop.store / ".tt-deployments.jsonl").read_text().splitlines()[-1]
 
 
-def test_server_that_dies_on_the_way_finds_the_former_files(workshop, tmp_path):
+@pytest.fixture
+def mortal(workshop, tmp_path):
+    """A server of the test's own, with version 1 of a Python model on it and version 2 built."""
     store = tmp_path / "mortal"
     store.mkdir()
-    with EmbeddedServer(ServeOptions(repository=store, load=())) as server:
+    with EmbeddedServer(ServeOptions(repository=store, load=(), exit_timeout_s=0)) as server:
         workshop.url, workshop.target["store"] = server.grpc_url, str(store)
         workshop.build_python("m", 1, marker=11)
         workshop.deploy("m")
-        config = (store / workshop.name("m") / "config.pbtxt").read_bytes()
         workshop.build_python("m", 2, marker=22)
-        kill = _At("load", lambda: os.kill(server.pid, signal.SIGKILL))
-        with pytest.raises(DeployError, match="Not all could be put back") as caught:
-            workshop.deploy("m", progress=kill, load_timeout_s=5.0)
-    assert "cannot be reached" in caught.value.detail
-    assert (store / workshop.name("m") / "config.pbtxt").read_bytes() == config
-    assert sorted(path.name for path in (store / workshop.name("m")).iterdir()) == ["1", "config.pbtxt"]
+        before = hash_tree(store / workshop.name("m"))
+        yield server
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server.pid, signal.SIGCONT)
+        assert hash_tree(store / workshop.name("m")) == before
+        assert sorted(path.name for path in store.iterdir() if path.is_dir()) == [workshop.name("m")]
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [(signal.SIGKILL, "load"), (signal.SIGSTOP, "try the candidate")],
+    ids=["dies", "hangs"],
+)
+def test_server_that_is_gone_on_the_way_is_no_refusal_and_finds_the_former_files(
+    workshop, mortal, step, number
+):
+    end = _At(step, lambda: os.kill(mortal.pid, number))
+    with pytest.raises(ServerError, match="All files are as they were, but the server") as caught:
+        workshop.deploy("m", progress=end, load_timeout_s=2.0, call_timeout_s=1.0)
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+    assert ("cannot be reached" if number == signal.SIGKILL else "no answer within") in caught.value.detail
+
+
+def test_server_that_dies_before_a_refused_version_was_taken_back_is_the_servers_fault(workshop, mortal):
+    def refuse():
+        os.kill(mortal.pid, signal.SIGKILL)
+        raise DeployError("the new version is wrong")
+
+    with pytest.raises(ServerError, match=r"the new version is wrong\. All files are as they were") as caught:
+        workshop.deploy("m", progress=_At("verify what is served", refuse))
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+
+
+def test_version_that_does_not_load_in_time_on_a_server_that_answers_is_at_fault(workshop, mortal):
+    source = "import time\ntime.sleep(4)\nclass TritonPythonModel:\n    pass\n"
+    workshop.build_python("m", 3, marker=33, source=source)
+    with pytest.raises(DeployError, match=r"no answer within 1 s to: load") as caught:
+        workshop.deploy("m", load_timeout_s=1.0)
+    assert caught.value.exit_code == EXIT_NO
+    assert mortal.alive
+
+
+def test_version_that_takes_down_the_private_server_is_at_fault(workshop):
+    workshop.build("m", 1, marker=11)
+    workshop.deploy("m")
+    source = "import os\nos.kill(os.getppid(), 9)\n"
+    workshop.build_python("m", 2, marker=22, source=source)
+    with pytest.raises(DeployError, match=r"on a private server: .*killed by SIGKILL") as caught:
+        workshop.deploy("m", rehearsal=True)
+    assert caught.value.exit_code == EXIT_NO
+    assert "tt-candidate" not in caught.value.message
+    assert (workshop.marker("m"), workshop.candidates()) == (11, [])
+
+
+def test_ensemble_that_answered_otherwise_than_its_sample_is_back_when_it_answers_so_again(workshop):
+    """Its step was deployed without it, so its sample was out of date before this deployment began."""
+    workshop.build("step", 1, marker=11)
+    workshop.build_over("pipe", 1, marker=11, step="step")
+    workshop.deploy("pipe")
+    workshop.build("step", 2, marker=22)
+    workshop.deploy("step")
+    workshop.build("step", 3, marker=33)
+    workshop.build_over("pipe", 2, marker=33, step="step")
+
+    def refuse():
+        raise DeployError("no")
+
+    with pytest.raises(DeployError, match=r"^no\. Rolled back; served as before") as caught:
+        workshop.deploy("pipe", progress=_At("verify what is served", refuse))
+    assert caught.value.detail == ""
+    assert (workshop.marker("step"), workshop.marker("pipe")) == (22, 22)
+
+
+def test_former_version_that_cannot_answer_at_all_does_not_stop_the_one_that_can(workshop):
+    workshop.build_python("m", 1, marker=11)
+    workshop.deploy("m")
+    (workshop.store / workshop.name("m") / "1" / "model.py").write_text(
+        "class TritonPythonModel:\n    def execute(self, requests):\n        raise ValueError('no')\n"
+    )
+    with workshop.client() as client:
+        client.unload(workshop.name("m"))
+        client.load(workshop.name("m"))
+    workshop.build("m", 2, marker=22)
+    assert workshop.deploy("m").verdict == "deployed"
+    assert workshop.marker("m") == 22
 
 
 def test_ctrl_c_of_the_command_while_the_server_loads(workshop):
