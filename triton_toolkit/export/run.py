@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -19,8 +18,10 @@ from triton_toolkit._process import ChildResult, run_child
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import ExportError, TritonToolkitError
 from triton_toolkit.export.job import ExportJob, ExportReport
+from triton_toolkit.export.record import Command, StepRecord, shown_path
 from triton_toolkit.export.worker import BUG, MARK, REPORT_NAME
 
+_FIXED = {"CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
 _OUTPUT_TITLE = "--- printed by the export process ---\n"
 
 
@@ -46,53 +47,61 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
         RuntimeError: A bug in the export process; holds its traceback.
     """
     folder = Path(tempfile.mkdtemp(prefix="tt-export-"))
-    keep = False
     try:
-        job_path = folder / "job.json"
-        write_text(job_path, job.to_json() + "\n")
-        # -P keeps the working directory off sys.path: a project's onnx.py must not shadow ours.
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "triton_toolkit.export.worker",
-            str(job_path),
-            str(out.resolve()),
-        ]
-        log: list[str] = []
-        forward = _Forward(progress, log)
-        child = run_child(argv, env=_environment(), cwd=job.root, on_line=forward)
-        answer = _answer(folder)
-        keep = answer is None
-        if answer is None:
-            raise _ended_without_report(job, child, "".join(log), is_bug=forward.bug)
-        if "error" in answer:
-            raise _error(job, answer["error"], "".join(log))
-        return replace(ExportReport.from_dict(answer["report"]), log="".join(log))
+        command = _command(job, folder / "job.json", out.resolve())
+        write_text(command.job, job.to_json() + "\n")
+        with StepRecord(job.root, job.name, "sample" if job.kind == "sample" else "export") as record:
+            forward = _Forward(progress, record)
+            child = run_child(command.argv, env=_environment(), cwd=job.root, on_line=forward)
+            answer = _answer(folder)
+            if answer is None:
+                how = record.keep_crash(command, child.how_it_ended)
+                raise _ended_without_report(job, child, forward, how)
+            if "error" in answer:
+                raise _error(job, answer["error"], forward.text, record)
+        return replace(ExportReport.from_dict(answer["report"]), log=forward.text)
     finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _command(job: ExportJob, job_path: Path, out: Path) -> Command:
+    # -P keeps the working directory off sys.path: a project's onnx.py must not shadow ours.
+    worker = ("-P", "-m", "triton_toolkit.export.worker")
+    path = os.environ.get("PYTHONPATH")
+    return Command(
+        argv=(sys.executable, *worker, str(job_path), str(out)),
+        job=job_path,
+        out=out,
+        variables={**_FIXED, **({"PYTHONPATH": path} if path else {})},
+    )
 
 
 class _Forward:
     """Takes the progress lines out of the child's output and keeps the rest."""
 
-    def __init__(self, progress: Progress, log: list[str]) -> None:
+    def __init__(self, progress: Progress, record: StepRecord) -> None:
         self.bug = False
         self._progress = progress
-        self._log = log
+        self._record = record
+        self._log: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What the child printed, without the progress lines."""
+        return "".join(self._log)
 
     def __call__(self, line: str) -> None:
         before, mark, after = line.partition(MARK)
-        if not mark:
-            self._log.append(line + "\n")
-            return
-        if before:
+        if not mark or before:
             self._log.append(before + "\n")
+            self._record.write(before + "\n")
+        if not mark:
+            return
         kind, subject, text = json.loads(after)
         if kind == BUG:
             self.bug = True
             return
+        self._record.write(f"# {text}\n")
         (self._progress.note if kind == "note" else self._progress.step)(subject, text)
 
 
@@ -101,8 +110,7 @@ def _environment() -> dict[str, str]:
 
     ONNX Runtime's official builds send usage data from 1.32 on unless they are told not to.
     """
-    fixed = {"CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
-    return {"ORT_DISABLE_TELEMETRY": "1", **os.environ, **fixed}
+    return {"ORT_DISABLE_TELEMETRY": "1", **os.environ, **_FIXED}
 
 
 def _answer(folder: Path) -> dict[str, Any] | None:
@@ -113,29 +121,30 @@ def _answer(folder: Path) -> dict[str, Any] | None:
     return answer
 
 
-def _error(job: ExportJob, error: dict[str, str], log: str) -> TritonToolkitError:
-    """Raise the child's error again here, under the model's name and with what it printed."""
+def _error(job: ExportJob, error: dict[str, str], log: str, record: StepRecord) -> TritonToolkitError:
+    """Return the child's error again here, under the model's name and with what it printed."""
     kind: type[TritonToolkitError] = getattr(errors, error["error"])
+    record.write(f"{error['message']}\n{error['detail']}")
     detail = error["detail"] + (_OUTPUT_TITLE + log if log else "")
-    return kind(_named(job, error["message"]), hint=error["hint"], detail=detail)
+    return kind(_named(job, error["message"]), hint=_with_log(error["hint"], record), detail=detail)
 
 
-def _ended_without_report(job: ExportJob, child: ChildResult, log: str, *, is_bug: bool) -> Exception:
-    """Tell a crash of native code, or user code that ends the process, from a bug of ours.
-
-    The job file stays where it is, so that the command can be run again.
-    """
-    command = shlex.join(child.argv)
-    if is_bug:
-        return RuntimeError(f"the export process has a bug; run it again with: {command}\n{log}")
+def _ended_without_report(job: ExportJob, child: ChildResult, forward: _Forward, how: str) -> Exception:
+    """Tell a crash of native code, or user code that ends the process, from a bug of ours."""
+    if forward.bug:
+        return RuntimeError(f"the export process has a bug; {how}\n{forward.text}")
     cause = " (the system may have run out of memory)" if child.returncode == -signal.SIGKILL else ""
     if child.returncode >= 0:
         cause = " and no report: does the source, or what it imports, end the process itself (os._exit)?"
-    return ExportError(
-        _named(job, f"the export process ended with {child.how_it_ended}{cause}"),
-        hint=f"run it again with: CUDA_VISIBLE_DEVICES= PYTHONHASHSEED=0 {command}",
-        detail=log,
-    )
+    message = f"the export process ended with {child.how_it_ended}{cause}"
+    return ExportError(_named(job, message), hint=how, detail=forward.text)
+
+
+def _with_log(hint: str, record: StepRecord) -> str:
+    if record.path is None:
+        return hint
+    log = f"its log: {shown_path(record.path)}"
+    return f"{hint}; {log}" if hint else log
 
 
 def _named(job: ExportJob, message: str) -> str:

@@ -1,7 +1,8 @@
 """Through the real child process."""
 
 import hashlib
-import sys
+import signal
+import subprocess
 from pathlib import Path
 
 import onnx
@@ -141,8 +142,46 @@ def test_a_crash_is_an_error_that_says_how_to_see_it_again(project, scratch, cod
     error = caught.value
     assert error.message == f"net: the export process ended with {end}"
     assert "last words" in error.detail
-    (folder,) = scratch.iterdir()
-    assert f"{sys.executable} -P -m triton_toolkit.export.worker {folder}/job.json" in error.hint
+    (folder,) = (project.root / ".tt/crashes").iterdir()
+    assert error.hint == f"run it again with: {folder}/reproduce.sh"
+    assert "last words" in (folder / "log.txt").read_text()
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_script_of_a_crash_crashes_again_and_holds_no_secret(project, monkeypatch):
+    monkeypatch.setenv("TOKEN_OF_MINE", "s3cr3t")
+    project.write("import os\nprint('token', os.environ.get('TOKEN_OF_MINE'), flush=True)\nos.abort()\n")
+    with pytest.raises(ExportError) as caught:
+        run_export(project.job(kind="sample", sample="nets:sample", name="net"), project.out, Silent())
+    script = Path(caught.value.hint.removeprefix("run it again with: "))
+    assert "s3cr3t" not in script.read_text() + (script.parent / "job.json").read_text()
+    monkeypatch.delenv("TOKEN_OF_MINE")
+    done = subprocess.run([script], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGABRT
+    assert "token None" in done.stdout
+
+
+def test_the_log_of_a_step_is_kept_and_named_on_failure(project):
+    project.write("print('before the fall')\nraise ValueError('no weights')\n")
+    with pytest.raises(ExportError) as caught:
+        run_export(project.job(kind="sample", sample="nets:sample", name="net"), project.out, Silent())
+    log = project.root / ".tt/logs/net/sample.log"
+    assert caught.value.hint.endswith(f"its log: {log}")
+    assert "before the fall\n" in log.read_text()
+    assert "ValueError: no weights" in log.read_text()
+    assert (project.root / ".tt/.gitignore").read_text().endswith("\n*\n")
+
+
+def test_a_project_that_cannot_be_written_has_no_log_and_is_built(project):
+    (project.root / ".tt").write_text("in the way")
+    project.write("def sample(): return {'text': [['a']]}\n")
+    job = project.job(kind="sample", sample="nets:sample", inputs=(), dims={}, name="net")
+    run_export(job, project.out, Silent())
+    assert read_samples(project.out).inputs["text"].tolist() == [[b"a"]]
+    project.write("import os; os.abort()\n")
+    with pytest.raises(ExportError) as caught:
+        run_export(job, project.out, Silent())
+    assert caught.value.hint.startswith("nothing could be kept to run it again: ")
 
 
 class Impatient(Recorder):
@@ -165,7 +204,8 @@ def test_a_bug_in_the_worker_keeps_its_traceback(project, scratch):
     with pytest.raises(RuntimeError, match="has a bug; run it again with") as caught:
         run_export(project.job(kind="no such kind"), project.out, Silent())
     assert "Traceback (most recent call last)" in str(caught.value)
-    assert len(list(scratch.iterdir())) == 1
+    assert list(scratch.iterdir()) == []
+    assert len(list((project.root / ".tt/crashes").iterdir())) == 1
 
 
 @pytest.mark.parametrize("kind", ["threading.Thread", "multiprocessing.get_context('fork').Process"])
