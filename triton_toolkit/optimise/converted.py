@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 
@@ -14,9 +14,9 @@ class Converted:
         kept: Node name -> why it stays as it was.
         cut: Node name -> which constant or mask of it is cut to what FP16 holds, and why that changes
             nothing.
-        half: Number of nodes that run in FP16.
+        lowered: Names of the nodes that run in the lower precision.
     """
 
     kept: Mapping[str, str] = field(default_factory=dict)
     cut: Mapping[str, str] = field(default_factory=dict)
-    half: int = 0
+    lowered: Collection[str] = ()

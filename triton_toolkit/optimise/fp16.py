@@ -11,6 +11,7 @@ from triton_toolkit.export.job import EXTERNAL_DATA_BYTES
 from triton_toolkit.optimise.converted import Converted
 from triton_toolkit.optimise.fp16_plan import plan_fp16
 from triton_toolkit.optimise.fp16_rewrite import rewrite_fp16
+from triton_toolkit.optimise.int8_plan import check_keep
 from triton_toolkit.optimise.layers import Graph
 from triton_toolkit.optimise.model_file import ModelFile, opset_of, read_model, write_model
 from triton_toolkit.optimise.ranges import TensorRange
@@ -42,23 +43,25 @@ def to_fp16(
         external_data_bytes: Weights larger than this in total are stored beside the model.
 
     Raises:
-        ExportError: Nothing of the model can be FP16; it has Q/DQ nodes at an opset whose Q/DQ take
-            FP32 only; its external data is missing.
+        ExportError: Nothing of the model can be FP16 (where ``keep`` is the reason, it is written in
+            FP32); it has Q/DQ nodes at an opset whose Q/DQ take FP32 only; its external data is
+            missing; ``keep`` names no node.
     """
     file = read_model(model)
     graph = Graph(file)
     _check_quantized(file, model)
+    check_keep(graph, keep)
     plan = plan_fp16(graph, ranges, keep)
     kept = {plan.slots[index].name: reason for index, reason in sorted(plan.kept.items())}
-    half = sum(plan.is_half(index) for index in range(len(plan.slots)))
-    if not half:
+    lowered = tuple(slots.name for index, slots in enumerate(plan.slots) if plan.is_half(index))
+    if not lowered and not set(keep) & kept.keys():
         raise ExportError(
             f"{model.name}: nothing of it can run in FP16{_most(kept)}", hint="serve it in fp32"
         )
     cut = {plan.slots[index].name: clamp.reason for (index, _), clamp in sorted(plan.clamps.items())}
     rewrite_fp16(graph, plan)
     write_model(file.model, out, external_data_bytes=external_data_bytes)
-    return Converted(kept=kept, cut=cut, half=half)
+    return Converted(kept=kept, cut=cut, lowered=lowered)
 
 
 def _check_quantized(file: ModelFile, path: Path) -> None:
