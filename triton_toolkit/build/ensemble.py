@@ -53,6 +53,7 @@ class EnsembleRecipe:
 
     backend = ""
     variant = ""
+    measured = False
 
     def __init__(self, context: Context, name: str, model: EnsembleModel) -> None:
         self.name = name

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
 from triton_toolkit.build.recipe import Context, Made, file_hashes, spec_hash, tool_versions
+from triton_toolkit.build.stage import Stage, run_stage
 from triton_toolkit.repository.passport import Passport
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class ExportRecipe:
     """Runs the export worker, which writes ``model.onnx`` and the golden samples."""
 
     backend = "onnxruntime"
+    measured = False
 
     def __init__(self, context: Context, name: str, model: TorchModel | OnnxModel) -> None:
         self.name = name
@@ -49,9 +51,17 @@ class ExportRecipe:
 
     def make(self, folder: Path, progress: Progress) -> Made:
         """Export and prove; see ``triton_toolkit.export``."""
+        from triton_toolkit.export.job import ExportReport
         from triton_toolkit.export.run import run_export
 
-        report = run_export(self._job(), folder, progress)
+        stage = Stage(
+            name="export",
+            model=self.name,
+            key=self.key,
+            run=lambda: run_export(self._job(), folder, progress),
+            read=ExportReport.from_dict,
+        )
+        report = run_stage(self._context, stage, folder, progress)
         return Made(
             inputs=report.inputs,
             outputs=report.outputs,

@@ -49,6 +49,7 @@ class PythonRecipe:
 
     backend = "python"
     variant = ""
+    measured = False
 
     def __init__(self, context: Context, name: str, model: PythonModel) -> None:
         self.name = name
@@ -123,6 +124,7 @@ class PrebuiltRecipe:
     """Adopts the latest version of an existing model folder, its config unchanged but for the name."""
 
     variant = ""
+    measured = False
 
     def __init__(self, context: Context, name: str, model: PrebuiltModel) -> None:
         self.name = name

@@ -87,6 +87,10 @@ class Recipe(Protocol):
     backend: str
     variant: str
 
+    @property
+    def measured(self) -> bool:
+        """Whether the passport holds figures of the processor at hand, which are another's elsewhere."""
+
     def key(self) -> dict[str, str]:
         """Return what the version folder depends on, part -> value or SHA-256; project files apart."""
 

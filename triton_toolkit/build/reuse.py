@@ -16,6 +16,7 @@ from triton_toolkit._files import sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.cache import Reads
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes, tool_versions
+from triton_toolkit.build.stage import processor
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME
 from triton_toolkit.repository.passport import Passport, check_files, read_passport
@@ -75,6 +76,8 @@ def _version_key(context: Context, recipe: Recipe) -> dict[str, str]:
     Golden outputs are recorded where the embedded server is installed, and only there.
     """
     key = {**recipe.key(), "model": recipe.name, "release": context.release or "none"}
+    if recipe.measured:
+        key["processor"] = processor()
     return {**key, **tool_versions("nvidia-pytriton")}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from triton_toolkit._machine import look_at_host
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.recipe import Context, file_hashes
 
@@ -54,7 +55,7 @@ def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progres
     """
     if context.cache is None:
         return stage.run()
-    key, started = stage.key(), time.time()
+    key, started = dict(stage.key()), time.time()
     found = context.cache.fetch(stage.name, key, folder)
     if found is not None:
         progress.note(stage.model, f"{stage.name} taken from the cache")
@@ -67,6 +68,12 @@ def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progres
         value = {**report.as_dict(), "log": ""} if "log" in report.as_dict() else report.as_dict()
         context.cache.store(stage.name, key, hashes, folder, value)
     return report
+
+
+def processor() -> str:
+    """Return the name and the instruction sets of the processor, which figures of speed depend on."""
+    host = look_at_host()
+    return " ".join((host.cpu, *host.cpu_flags))
 
 
 def _untouched(path: Path, since: float) -> bool:
