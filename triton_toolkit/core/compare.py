@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from triton_toolkit.core.figures import judge_distinct, judge_elements, judge_top1, judge_zeros, used
+from triton_toolkit.core.figures import (
+    judge_distinct,
+    judge_elements,
+    judge_noise,
+    judge_top1,
+    judge_zeros,
+    used,
+)
 from triton_toolkit.core.magnitudes import find_ranges
 from triton_toolkit.core.tolerances import Tolerance, Tolerances, default_tolerances
 
@@ -32,6 +39,7 @@ class Difference:
         max_relative: Largest |a - b| / |b| over elements with b != 0; otherwise as above.
         problem: What is wrong, in words; empty when the output is right.
         excess: Largest share of its tolerance that any figure uses: above 1 it is exceeded.
+        noise: Root mean square of the error by that of the expected values, in the worst range.
         top1: Share of rows whose largest element of the last axis is where it should be; of exact
             types, share of equal elements.
         distinct: Least share of distinct values that a range keeps; 0 where one became constant.
@@ -46,6 +54,7 @@ class Difference:
     max_relative: float
     problem: str
     excess: float = 0.0
+    noise: float | None = None
     top1: float | None = None
     distinct: float | None = None
     zero_share_rise: float | None = None
@@ -68,6 +77,7 @@ class Difference:
         if self.detailed:
             value |= {
                 "excess": _finite(self.excess),
+                "noise": None if self.noise is None else _finite(self.noise),
                 "top1": self.top1,
                 "distinct": self.distinct,
                 "zero_share_rise": self.zero_share_rise,
@@ -85,7 +95,7 @@ def compare_outputs(
     NaN equal to NaN and infinities equal to themselves. R is the largest |b| of the output or, where
     it mixes ranges (see ``magnitudes.find_ranges``), of the range that the element is in. Where the
     tolerance says so, rows must keep their largest element, and each range its distinct values and
-    its share of zeros. All other types must be equal, up to the share that ``top1`` allows.
+    its share of zeros, and its noise. All other types must be equal, up to the share that ``top1`` allows.
 
     Args:
         actual: Outputs to judge, by name; further names are ignored.
@@ -163,16 +173,18 @@ def _compare_floats(pair: _Pair, got: NDArray[Any], batched: bool) -> Difference
         share = np.where(np.isnan(share), np.inf, share)
     ranges, tolerance = find_ranges(b, batched=batched), pair.tolerance
     elements = judge_elements(a, b, error, ranges, tolerance)
+    noise = judge_noise(error, b, ranges, tolerance)
     top1 = judge_top1(a, b, tolerance)
     distinct = judge_distinct(a, b, ranges, tolerance)
     zeros = judge_zeros(a, b, ranges, tolerance)
-    figures = (elements, top1, distinct, zeros)
+    figures = (elements, noise, top1, distinct, zeros)
     return Difference(
         output=pair.output,
         max_absolute=float(error.max(initial=0.0)),
         max_relative=float(share.max(initial=0.0)),
         problem="; ".join(figure.problem for figure in figures if figure.problem),
         excess=max(figure.excess for figure in figures),
+        noise=noise.value,
         top1=top1.value,
         distinct=distinct.value,
         zero_share_rise=zeros.value,

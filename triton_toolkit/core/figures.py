@@ -83,6 +83,38 @@ def judge_elements(
     return Figure(largest_error, excess, problem)
 
 
+def judge_noise(error: Floats, b: Floats, ranges: Sequence[Range], tolerance: Tolerance) -> Figure:
+    """Judge the root mean square of the error by that of b, in the range where it is worst.
+
+    The largest error alone says little of an output with a few large elements: all others may be lost.
+
+    Args:
+        error: |a - b|, as for ``judge_elements``.
+        b: What the output should be; NaN and infinities do not count.
+        ranges: The ranges of b.
+        tolerance: What is allowed.
+    """
+    import numpy as np
+
+    if not b.size:
+        return Figure(None)
+    finite = np.where(np.isfinite(b), b, 0.0)
+    sizes = [(_root_mean_square(each.part(error)), _root_mean_square(each.part(finite))) for each in ranges]
+    noises = [used(noise, signal) for noise, signal in sizes]
+    worst = max(noises)
+    if tolerance.max_noise is None:
+        return Figure(worst)
+    shares = [used(noise - tolerance.absolute, tolerance.max_noise * signal) for noise, signal in sizes]
+    index = max(range(len(shares)), key=shares.__getitem__)
+    if shares[index] <= 1:
+        return Figure(worst, shares[index])
+    problem = (
+        f"has noise of {noises[index]:.4g} x expected{_within(ranges[index])}, by root mean squares "
+        f"(tolerance {tolerance.max_noise:g})"
+    )
+    return Figure(worst, shares[index], problem)
+
+
 def judge_top1(a: Floats, b: Floats, tolerance: Tolerance) -> Figure:
     """Judge the share of rows whose largest element is where it should be; ties in b count as right."""
     import numpy as np
@@ -181,6 +213,16 @@ def _count_distinct(values: NDArray[Any]) -> int:
         if count >= _ENOUGH_DISTINCT or size >= flat.size:
             return min(count, _ENOUGH_DISTINCT)
         size *= 16
+
+
+def _root_mean_square(values: Floats) -> float:
+    """Return the root mean square, scaled first, as squares overflow; infinite where a value is."""
+    import numpy as np
+
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest in (0.0, float("inf")):
+        return largest
+    return largest * float(np.sqrt(np.mean(np.square(values / largest))))
 
 
 def _spread(values: Floats) -> float:

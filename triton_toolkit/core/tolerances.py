@@ -18,8 +18,10 @@ class Tolerance:
         relative: Further allowed error, a fraction of the element's expected magnitude.
         range: Further allowed error, a fraction of the largest expected magnitude: of the whole
             output, or of the element's own range where the output mixes several.
+        max_noise: Largest root mean square of the error, a fraction of that of the expected values, in
+            each range (``absolute`` is allowed beyond it); None does not ask for it.
         top1: Least share, 0 to 1, of rows whose largest element (of the last axis) is where it
-            should be; of integer outputs, least share of equal elements. None does not ask for it.
+            should be; of integer outputs, least share of equal elements. None likewise.
         min_distinct: Least share, 0 to 1, of distinct values that each range keeps; None likewise.
         max_zero_share_rise: Most that the share of exact zeros in a range may rise; None likewise.
     """
@@ -27,6 +29,7 @@ class Tolerance:
     absolute: float
     relative: float
     range: float = 0.0
+    max_noise: float | None = None
     top1: float | None = None
     min_distinct: float | None = None
     max_zero_share_rise: float | None = None
@@ -88,15 +91,34 @@ def _tolerance(value: Mapping[str, Any]) -> Tolerance:
 
 _DEFAULTS: dict[str, Tolerance] = {
     "fp32": Tolerance(absolute=_ABSOLUTE, relative=_RELATIVE),
-    "fp16": Tolerance(absolute=1e-3, relative=1e-2, range=5e-3),
-    "int8": Tolerance(absolute=1e-3, relative=0.0, range=0.1, min_distinct=0.05),
-    "int8-fp16": Tolerance(absolute=1e-3, relative=0.0, range=0.1, min_distinct=0.05),
-    "int8-dynamic": Tolerance(absolute=1e-3, relative=0.0, range=0.1, min_distinct=0.05),
+    "fp16": Tolerance(absolute=_ABSOLUTE, relative=_RELATIVE, range=0.01, max_noise=0.01),
+    "int8": Tolerance(absolute=_ABSOLUTE, relative=_RELATIVE, range=0.15, max_noise=0.15, min_distinct=0.05),
+    "int8-fp16": Tolerance(
+        absolute=_ABSOLUTE, relative=_RELATIVE, range=0.15, max_noise=0.15, min_distinct=0.05
+    ),
+    "int8-dynamic": Tolerance(
+        absolute=_ABSOLUTE, relative=_RELATIVE, range=0.1, max_noise=0.1, min_distinct=0.05
+    ),
 }
 
 
 def default_tolerances(precision: str) -> Tolerances:
     """Return the tolerances of a precision where a model states none.
+
+    All precisions start from what FP32 allows: an export may differ from its original by that much
+    already. The rest was chosen from 23 networks with random weights (residual, plain and
+    depthwise CNNs, ResNet-50, ConvNeXt, ViT, BERT, T5; 1 to 50 layers), by largest error over R and
+    by noise: what a healthy network of that precision reaches, and what only a broken one does.
+
+    - FP16, every operation computed in it: up to 0.005 and 0.005, but 0.03 and 0.03 in MobileNetV2.
+    - INT8, with or without FP16: up to 0.08 and 0.06 in 21 networks, 0.14 and 0.13 in ResNet-50, but
+      0.58 and 0.55 in MobileNetV2, whose logits then agree in 19 % of the rows only.
+    - dynamic INT8: up to 0.04 and 0.04; 0.11 where 8-bit weights saturate on a CPU without VNNI.
+    - Distinct values: all networks kept all of them; scores that share a scale with boxes 100 times
+      larger keep one or two. 0.05 asks for five where 64 or more are expected.
+
+    How many rows must agree is the task's to say (0.9 to 1.0 here, for random weights), and so is how
+    many zeros may appear: scores below half a step of eight bits become 0 and are none the worse.
 
     Args:
         precision: fp32, fp16, int8, int8-fp16 or int8-dynamic.

@@ -95,6 +95,11 @@ class Tolerance(Base):
         description="Further error, a fraction of R, the largest magnitude of the output; where one output "
         "mixes ranges (boxes beside scores), of the element's own range.",
     )
+    max_noise: Share | None = Field(
+        None,
+        description="Largest root mean square of the error, a fraction of that of the expected values, in "
+        "each range of the output.",
+    )
     top1: Part | None = Field(
         None,
         description="Least share of rows whose largest element is where it should be; of integers, least "
