@@ -13,7 +13,7 @@ from triton_toolkit.export.session import RunFailed, Session
 from triton_toolkit.optimise.calibration_cache import CalibrationCache
 from triton_toolkit.optimise.int8_plan import tensors_to_calibrate
 from triton_toolkit.optimise.layers import Graph, check_floating_point, node_name
-from triton_toolkit.optimise.model_file import read_model
+from triton_toolkit.optimise.model_file import PER_CHANNEL_OPSET, read_model
 from triton_toolkit.optimise.thresholds import Histogram
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _digests(batch: Arrays, batched: bool) -> list[bytes]:
     arrays = [batch[name] for name in sorted(batch)]
     if not batched:
         return [_digest(arrays)]
-    return [_digest([array[row] for array in arrays]) for row in range(_rows(batch, batched))]
+    return [_digest([array[row : row + 1] for array in arrays]) for row in range(_rows(batch, batched))]
 
 
 def _digest(arrays: Sequence[NDArray[Any]]) -> bytes:
@@ -166,7 +166,7 @@ def calibrate(
         ExportError: The model is quantized already or fails on a batch, or a tensor holds NaN.
     """
     tables: dict[str, Table] = {}
-    graph = Graph(read_model(model, weights=False))
+    graph = Graph(read_model(model, opset=PER_CHANNEL_OPSET, weights=False))
     check_floating_point(graph)
     tensors = tensors_to_calibrate(graph)
     store = None if cache is None else CalibrationCache(cache, model, data_digest(batches))

@@ -35,8 +35,9 @@ def to_int8_dynamic(
 
     Inputs become uint8 with a scale and zero point computed from each, weights are int8 with one
     scale an output column; the sum is in int32, so that only the rounding of the two factors is
-    lost. Convolutions stay in floating point: one scale for all channels of an input ruins depthwise
-    ones. The nodes are those that ONNX Runtime fuses into one kernel. TensorRT takes none of them.
+    lost. The integer product has the layer's name. Convolutions stay in floating point: one scale
+    for all channels of an input ruins depthwise ones. The nodes are those that ONNX Runtime fuses
+    into one kernel. TensorRT takes none of them.
 
     Args:
         model: The FP32 file.
@@ -61,7 +62,7 @@ def to_int8_dynamic(
         )
     _Rewriter(graph, LEVELS if not reduce_range else REDUCED_LEVELS).apply(chosen)
     write_model(file.model, out)
-    return Converted(kept=kept)
+    return Converted(kept=kept, lowered=tuple(layer.name for layer in chosen.values()))
 
 
 def _why_not(graph: Graph, layer: Layer, keep: Collection[str]) -> str:
@@ -70,8 +71,6 @@ def _why_not(graph: Graph, layer: Layer, keep: Collection[str]) -> str:
         return layer.reason or KEPT
     if layer.operator not in LINEAR:
         return "convolutions stay in floating point in dynamic INT8: all channels would share one scale"
-    if graph.rank(layer.weight) != 2:
-        return "its weight is not a matrix"
     if attribute(graph.producer[layer.output], "transA", 0):
         return "it transposes its input"
     return ""
@@ -101,7 +100,7 @@ class _Rewriter:
         weight, scales = self._weight(node, layer)
         new, add = self._editor.new, self._editor.add
         total, number, factor = (new(f"{layer.output}/{part}") for part in ("int32", "float", "scale"))
-        add("MatMulInteger", [integers, weight, zero_point], total)
+        add("MatMulInteger", [integers, weight, zero_point], total, name=layer.name)
         add("Cast", [total], number, to=1)
         add("Mul", [scale, scales], factor)
         bias = self._bias(node)

@@ -30,11 +30,11 @@ class Editor:
         """Take a node over, changed or not."""
         self._nodes.append(node)
 
-    def add(self, operator: str, inputs: list[str], *outputs: str, **attributes: int) -> None:
-        """Append a new node, called after its first output."""
+    def add(self, operator: str, inputs: list[str], *outputs: str, name: str = "", **attributes: int) -> None:
+        """Append a new node; without a name it is called after its first output."""
         import onnx
 
-        node = onnx.helper.make_node(operator, inputs, list(outputs), f"{outputs[0]}/{operator}")
+        node = onnx.helper.make_node(operator, inputs, list(outputs), name or f"{outputs[0]}/{operator}")
         node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in attributes.items())
         self._nodes.append(node)
 

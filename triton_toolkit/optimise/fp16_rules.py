@@ -73,7 +73,8 @@ class Ranges:
 
     def _found(self, name: str) -> TensorRange | None:
         if self._graph.is_constant(name):
-            return range_of(self._graph.value(name))
+            value = self._graph.value(name)
+            return range_of(value) if value.dtype.kind == "f" else None
         producer = self._graph.producer.get(name)
         if producer is not None and producer.op_type == "DequantizeLinear":
             return self._dequantized(producer)

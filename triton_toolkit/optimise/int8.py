@@ -11,22 +11,13 @@ from triton_toolkit.errors import ExportError
 from triton_toolkit.optimise.converted import Converted
 from triton_toolkit.optimise.edit import Editor
 from triton_toolkit.optimise.int8_plan import Int8Plan, Ranges, plan_int8
-from triton_toolkit.optimise.layers import (
-    Graph,
-    Layer,
-    check_floating_point,
-    find_layers,
-    first_and_last,
-    node_name,
-)
-from triton_toolkit.optimise.model_file import ModelFile, read_model, write_model
+from triton_toolkit.optimise.layers import Graph, Layer, check_floating_point, find_layers, node_name
+from triton_toolkit.optimise.model_file import PER_CHANNEL_OPSET, ModelFile, read_model, write_model
+from triton_toolkit.optimise.surroundings import first_and_last
 from triton_toolkit.optimise.weights import LEVELS, REDUCED_LEVELS, quantize_weight, scale_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-PER_CHANNEL_OPSET = 13
-"""First opset whose DequantizeLinear has an axis."""
 
 
 def to_int8(
@@ -53,7 +44,8 @@ def to_int8(
     plan = planned(file, model.name, ranges, keep)
     rewrite(file, plan, ranges, levels=REDUCED_LEVELS if reduce_range else LEVELS)
     write_model(file.model, out)
-    return Converted(kept=plan.kept)
+    lowered = [layer.name for layer in plan.layers] + [residual.name for residual in plan.residuals]
+    return Converted(kept=plan.kept, lowered=tuple(lowered))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +166,10 @@ class _Rewriter:
             self._editor.constant(f"{tensor}/int8_zero_point", np.zeros(scales.shape, np.int8)),
         ]
 
-    def _dequantize(self, tensor: str, inputs: list[str], **attributes: int) -> str:
+    def _dequantize(self, tensor: str, inputs: list[str], axis: int | None = None) -> str:
         output = self._editor.new(f"{tensor}/dequantized")
-        self._editor.add("DequantizeLinear", inputs, output, **attributes)
+        if axis is None:
+            self._editor.add("DequantizeLinear", inputs, output)
+        else:
+            self._editor.add("DequantizeLinear", inputs, output, axis=axis)
         return output

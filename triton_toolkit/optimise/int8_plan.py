@@ -8,16 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from triton_toolkit.errors import ExportError
-from triton_toolkit.optimise.layers import (
-    Graph,
-    Joint,
-    Layer,
-    Residual,
-    find_joints,
-    find_layers,
-    find_residuals,
-    node_name,
-)
+from triton_toolkit.optimise.layers import Graph, Layer, find_layers, node_name
+from triton_toolkit.optimise.surroundings import Joint, Residual, find_joints, find_residuals
 from triton_toolkit.optimise.weights import LEVELS
 
 Ranges = Mapping[str, tuple[float, float]]

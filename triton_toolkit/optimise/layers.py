@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,40 +50,6 @@ class Layer:
     axis: int = 0
     output: str = ""
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
-    """An addition of a convolution's result and a skip branch, which TensorRT fuses into the convolution.
-
-    Attributes:
-        name: Name of the Add.
-        layer: Name of the convolution that takes it in.
-        skip: The other summand: what has to be in INT8 for that.
-    """
-
-    name: str
-    layer: str
-    skip: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joint:
-    """A Concat of computed values.
-
-    Attributes:
-        name: Name of the Concat.
-        output: The tensor it makes.
-        parts: Computed tensors that it joins.
-        feeders: Layers whose results reach it without passing another layer.
-        at_output: Whether it reaches an output of the model without passing another layer.
-    """
-
-    name: str
-    output: str
-    parts: tuple[str, ...]
-    feeders: tuple[str, ...]
-    at_output: bool
 
 
 def node_name(node: onnx.NodeProto) -> str:
@@ -249,8 +214,8 @@ def _why_not(graph: Graph, node: onnx.NodeProto) -> str:
     kind = graph.elem_type(activation) or graph.elem_type(weight)
     if kind != onnx.TensorProto.FLOAT:
         return f"it computes in {onnx.TensorProto.DataType.Name(kind).lower()}, not in float32"
-    if node.op_type in LINEAR and (rank := graph.rank(weight)) is not None and rank < 2:
-        return "its weight is a vector, which has no output channels"
+    if node.op_type in LINEAR and graph.rank(weight) not in {None, 2}:
+        return "its weight is no matrix, and ONNX Runtime takes scales of output channels for matrices only"
     if node.op_type == "ConvTranspose" and attribute(node, "group", 1) != 1:
         return "TensorRT has one scale per output channel for a transposed convolution without groups only"
     return ""
@@ -263,127 +228,3 @@ def _inner_layers(graph: Graph) -> Iterator[Layer]:
             for one in inner.node:
                 if one.op_type in (*CONVOLUTIONS, *LINEAR, *_RECURRENT):
                     yield Layer(name=node_name(one), operator=one.op_type, reason=where)
-
-
-def find_residuals(graph: Graph, layers: Iterable[Layer]) -> tuple[Residual, ...]:
-    """Return the additions that TensorRT takes into a convolution when the skip branch is in INT8.
-
-    Where both summands are convolutions, the deeper one takes the addition in: it is the block's
-    body, the other the projection of its skip branch.
-
-    Source:
-        TensorRT developer guide, "Q/DQ Layer-Placement Recommendations".
-    """
-    convolutions = {layer.output: layer.name for layer in layers if layer.operator == "Conv"}
-    depth = functools.partial(_depth, _depths(graph))
-    found = []
-    for node in graph.nodes:
-        if node.op_type != "Add" or any(graph.is_constant(name) for name in node.input):
-            continue
-        bodies = [name for name in node.input if _body(graph, name) in convolutions]
-        if not bodies or node.input[0] == node.input[1] or not _same_rank(graph, node):
-            continue
-        body = max(bodies, key=depth)
-        skip = next(name for name in node.input if name != body)
-        found.append(Residual(name=node_name(node), layer=convolutions[_body(graph, body)], skip=skip))
-    return tuple(found)
-
-
-def _body(graph: Graph, name: str) -> str:
-    """Return the result that becomes a summand: a layer's, also through a BatchNormalization.
-
-    "" where somebody else reads it too, since then it has to exist by itself.
-    """
-    while len(graph.readers[name]) == 1 and name not in graph.outputs:
-        node = graph.producer.get(name)
-        if node is None or node.op_type != "BatchNormalization":
-            return name
-        name = node.input[0]
-    return ""
-
-
-def _same_rank(graph: Graph, node: onnx.NodeProto) -> bool:
-    first, second = (graph.rank(name) for name in node.input)
-    return None in {first, second} or first == second
-
-
-def _depths(graph: Graph) -> dict[str, int]:
-    """Return the number of nodes on the longest way from an input to each tensor."""
-    depths: dict[str, int] = {}
-    for node in graph.nodes:
-        depth = 1 + max((depths.get(name, 0) for name in node.input), default=0)
-        depths |= dict.fromkeys(node.output, depth)
-    return depths
-
-
-def _depth(depths: dict[str, int], name: str) -> int:
-    return depths.get(name, 0)
-
-
-def find_joints(graph: Graph, layers: Iterable[Layer]) -> tuple[Joint, ...]:
-    """Return the Concats of two or more computed float tensors."""
-    import onnx
-
-    by_output = {layer.output: layer.name for layer in layers if layer.output}
-    found = []
-    for node in graph.nodes:
-        parts = tuple(dict.fromkeys(name for name in node.input if not graph.is_constant(name)))
-        if node.op_type != "Concat" or len(parts) < 2:
-            continue
-        if graph.elem_type(node.output[0]) != onnx.TensorProto.FLOAT:
-            continue
-        found.append(
-            Joint(
-                name=node_name(node),
-                output=node.output[0],
-                parts=parts,
-                feeders=tuple(sorted(by_output[name] for name in _upstream(graph, parts, set(by_output)))),
-                at_output=_reaches_output(graph, node.output[0], set(by_output)),
-            )
-        )
-    return tuple(found)
-
-
-def first_and_last(graph: Graph, layers: Iterable[Layer]) -> tuple[str, ...]:
-    """Return the layers before which, or after which, there is no other: those that hurt most in INT8.
-
-    A layer that reads the model's input sees raw data; one whose result becomes an output, by way of
-    a sigmoid, a softmax or the decoding of boxes, has nothing after it to even out its error.
-    """
-    layers = list(layers)
-    outputs = {layer.output for layer in layers if layer.output}
-
-    def at_an_end(layer: Layer) -> bool:
-        first = not _upstream(graph, [layer.activation], outputs)
-        return first or _reaches_output(graph, layer.output, outputs)
-
-    return tuple(layer.name for layer in layers if not layer.reason and at_an_end(layer))
-
-
-def _upstream(graph: Graph, names: Iterable[str], stops: set[str]) -> set[str]:
-    """Return the tensors of ``stops`` that lie upstream of some tensors, with none of them between."""
-    todo, seen, found = list(names), set(), set()
-    while todo:
-        name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in stops:
-            found.add(name)
-        elif (node := graph.producer.get(name)) is not None:
-            todo += reads(node)
-    return found
-
-
-def _reaches_output(graph: Graph, name: str, stops: set[str]) -> bool:
-    """Whether a tensor reaches an output of the model without passing a layer."""
-    todo, seen = [name], set()
-    while todo:
-        name = todo.pop()
-        if name in graph.outputs:
-            return True
-        for node in graph.readers[name]:
-            if node.output and node.output[0] not in stops:
-                todo += [n for n in node.output if n not in seen]
-                seen |= set(node.output)
-    return False

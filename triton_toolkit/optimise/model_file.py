@@ -17,6 +17,12 @@ from triton_toolkit.export.source import reason
 if TYPE_CHECKING:
     import onnx
 
+PER_CHANNEL_OPSET = 13
+"""First opset whose DequantizeLinear has an axis."""
+
+_FREE_INITIALIZERS = 4
+"""First IR version whose initializers need not be inputs as well."""
+
 _SMALL_BYTES = 1024
 """Tensors below this stay in the model when the others go beside it: shapes are read from them."""
 
@@ -65,8 +71,11 @@ def read_model(path: Path, *, opset: int = 0, weights: bool = True) -> ModelFile
     model = load_graph(path)
     if model.functions:
         model = inliner.inline_local_functions(model)
-    if opset_of(model) < opset:
-        model = _converted(model, opset, path.name)
+    model.ir_version = max(model.ir_version, _FREE_INITIALIZERS)
+    # By way of the opset that calibration reads: tensors that the converter adds are then called the same.
+    for wanted in (min(opset, PER_CHANNEL_OPSET), opset):
+        if opset_of(model) < wanted:
+            model = _converted(model, wanted, path.name)
     tensors = _tensors(onnx.shape_inference.infer_shapes(model, data_prop=True).graph)
     if not weights:
         return ModelFile(model=model, tensors=tensors)

@@ -19,6 +19,8 @@ PERCENTILE = 99.99
 
 _VALUES_PER_BIN = 4
 
+_LEAST_PICTURE = 1e-4
+
 _MOST_BINS = 4 * BINS
 _MOST_VALUES = 2**16
 """Values of one array that are binned. The extremes are those of all values."""
@@ -120,8 +122,13 @@ def entropy_bins(counts: NDArray[Any], levels: int = ENTROPY_LEVELS) -> int:
     For each number i of bins from ``levels`` on: P are the first i bins, with all that lies beyond
     added to the last of them. Q are the same bins after quantization: each of ``levels`` equal spans
     (bin j belongs to span j * levels // i) spreads what it holds evenly over its bins that are not
-    empty. The i with the least Kullback-Leibler divergence of Q from P wins; of equal ones the
-    largest, which clips least. Where P has something in a bin that Q leaves empty, it is infinite.
+    empty. Where only what lies beyond is in P's last bin, Q has a ten-thousandth of a value there: the
+    divergence stays finite, and outliers far off can be clipped. The i with the least divergence of Q
+    from P wins; of equal ones the largest, which clips least.
+
+    The divergence is the generalized one of Kullback and Leibler, the sum of p log(p / q) - p + q. Where
+    little is clipped it is the usual one; but Q is not scaled up to the size of P, since then a tensor
+    whose values all lie far from 0 looks perfect when nearly all of it is clipped.
 
     All i are computed at once. With C, E and L the running sums of the counts h, of the bins that
     are not empty, and of h log h, each span contributes L - C log(C / E) over its ends.
@@ -142,10 +149,9 @@ def entropy_bins(counts: NDArray[Any], levels: int = ENTROPY_LEVELS) -> int:
     last, beyond = h[held - 1], total[-1] - total[held]
     spread = inside / np.maximum(filled, 1)
     own = _running(_xlogx(h))[held] - _xlogx(last) + _xlogx(last + beyond)
-    pictured = _times_log(inside, spread).sum(axis=1) + _times_log(beyond, spread[:, -1])
-    with np.errstate(divide="ignore"):
-        divergence = (own - pictured) / total[-1] + np.log(total[held] / total[-1])
-    divergence[(last == 0) & (beyond > 0)] = np.inf
+    last_picture = np.where(last > 0, spread[:, -1], _LEAST_PICTURE)
+    pictured = _times_log(inside, spread).sum(axis=1) + _times_log(beyond, last_picture)
+    divergence = (own - pictured - beyond) / total[-1]
     best = divergence.min()
     return int(held[np.flatnonzero(divergence <= best + 1e-12 * max(1.0, abs(best)))[-1]])
 
