@@ -664,6 +664,19 @@ def test_a_temporary_folder_that_is_unsafe_in_a_shell_is_refused(
     assert list(folder.iterdir()) == []
 
 
+def test_no_folder_is_left_by_a_start_that_is_interrupted_before_there_is_a_process(
+    single: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+    monkeypatch.setattr("triton_toolkit.server.embedded.server_variables", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddedServer(ServeOptions(repository=single)).start()
+    assert leftovers() == set()
+
+
 def test_a_model_that_the_server_drops_from_its_index_is_still_reported(tmp_path: Path) -> None:
     add_python(tmp_path, "echo")
     add_python(tmp_path, "empty")

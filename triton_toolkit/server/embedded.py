@@ -227,8 +227,15 @@ class EmbeddedServer:
             return
 
     def _launch(self, info: EmbeddedInfo, ports: Ports) -> ServerProcess:
-        options = self.options
         folder = ServerFolder(info)
+        try:
+            return self._launch_in(folder, info, ports)
+        except BaseException:
+            folder.discard()
+            raise
+
+    def _launch_in(self, folder: ServerFolder, info: EmbeddedInfo, ports: Ports) -> ServerProcess:
+        options = self.options
         self._reached = folder.reach(options.repository)
         flags = (
             f"--model-repository={self._reached}",
