@@ -142,6 +142,17 @@ def test_the_range_allows_a_share_of_the_largest_expected_element():
     )
 
 
+def test_the_element_that_is_named_exceeds_its_tolerance_most():
+    """Not the one of the largest error: 30 of 1000 is less than 2 of 1."""
+    found = compare(floats(1030, 3), floats(1000, 1), relative=0.01)
+    assert found.problem.startswith("differs in 2 of 2 elements, most at [1]: 3, expected 1 ")
+
+
+def test_without_any_tolerance_the_largest_error_is_named():
+    found = compare(floats(1, 3), floats(0, 1))
+    assert found.problem.startswith("differs in 2 of 2 elements, most at [1]: 3, expected 1 ")
+
+
 def test_each_output_has_its_own_tolerance():
     strict, loose = Tolerance(absolute=0, relative=0), Tolerance(absolute=1, relative=0)
     both = {"y": floats(1), "z": floats(1)}
