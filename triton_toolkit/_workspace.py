@@ -1,4 +1,4 @@
-"""``.tt``, the folder of a project for what can be made again: the cache, logs, what crashed."""
+"""``.tt``, the folder of a project for what can be made again: cache, environments, logs, what crashed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ NAME = ".tt"
 CACHE_NAME = f"{NAME}/cache"
 LOGS_NAME = f"{NAME}/logs"
 CRASHES_NAME = f"{NAME}/crashes"
+HASHES_NAME = f"{NAME}/hashes.json"
+ENVIRONMENTS_NAME = f"{NAME}/envs"
 
 
 def make_workspace(root: Path) -> Path:

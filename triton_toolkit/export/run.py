@@ -17,11 +17,14 @@ from triton_toolkit._files import write_text
 from triton_toolkit._process import ChildResult, run_child
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import ExportError, TritonToolkitError
+from triton_toolkit.export import bootstrap
+from triton_toolkit.export.environments import clean_environment
 from triton_toolkit.export.job import ExportJob, ExportReport
 from triton_toolkit.export.record import Command, StepRecord, shown_path
 from triton_toolkit.export.worker import BUG, MARK, REPORT_NAME
 
 _FIXED = {"CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
+_WORKER = "triton_toolkit.export.worker"
 _OUTPUT_TITLE = "--- printed by the export process ---\n"
 
 
@@ -30,7 +33,8 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
 
     A job of kind ``sample`` only writes ``samples.npz``, without outputs.
 
-    The child sees no GPU and a fixed hash seed, so that the same source and tools give the same
+    It runs in the job's own interpreter, where that is named; ONNX Runtime then stays in this one. The
+    child sees no GPU and a fixed hash seed, so that the same source and tools give the same
     bytes on every machine; its working directory is the project's root.
 
     Args:
@@ -46,13 +50,15 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
         EnvironmentProblem: The disk is full or read-only.
         RuntimeError: A bug in the export process; holds its traceback.
     """
+    if job.python is not None:
+        job = replace(job, runtime=sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="tt-export-"))
     try:
         command = _command(job, folder / "job.json", out.resolve())
         write_text(command.job, job.to_json() + "\n")
         with StepRecord(job.root, job.name, "sample" if job.kind == "sample" else "export") as record:
             forward = _Forward(progress, record)
-            child = run_child(command.argv, env=_environment(), cwd=job.root, on_line=forward)
+            child = run_child(command.argv, env=_environment(job), cwd=job.root, on_line=forward)
             answer = _answer(folder)
             if answer is None:
                 how = record.keep_crash(command, child.how_it_ended)
@@ -65,11 +71,15 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
 
 
 def _command(job: ExportJob, job_path: Path, out: Path) -> Command:
-    # -P keeps the working directory off sys.path: a project's onnx.py must not shadow ours.
-    worker = ("-P", "-m", "triton_toolkit.export.worker")
-    path = os.environ.get("PYTHONPATH")
+    path = None
+    if job.python is None:
+        # -P keeps the working directory off sys.path: a project's onnx.py must not shadow ours.
+        start: tuple[str, ...] = (sys.executable, "-P", "-m", _WORKER)
+        path = os.environ.get("PYTHONPATH")
+    else:
+        start = (job.python, str(bootstrap.__file__), _WORKER)
     return Command(
-        argv=(sys.executable, *worker, str(job_path), str(out)),
+        argv=(*start, str(job_path), str(out)),
         job=job_path,
         out=out,
         variables={**_FIXED, **({"PYTHONPATH": path} if path else {})},
@@ -105,12 +115,13 @@ class _Forward:
         (self._progress.note if kind == "note" else self._progress.step)(subject, text)
 
 
-def _environment() -> dict[str, str]:
+def _environment(job: ExportJob) -> dict[str, str]:
     """Return our environment without GPUs and with a fixed hash seed, for reproducible bytes.
 
     ONNX Runtime's official builds send usage data from 1.32 on unless they are told not to.
     """
-    return {"ORT_DISABLE_TELEMETRY": "1", **os.environ, **_FIXED}
+    ours = os.environ if job.python is None else clean_environment()
+    return {"ORT_DISABLE_TELEMETRY": "1", **ours, **_FIXED}
 
 
 def _answer(folder: Path) -> dict[str, Any] | None:

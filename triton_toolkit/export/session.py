@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from triton_toolkit._optional import require
 from triton_toolkit.errors import ExportError
@@ -36,8 +39,27 @@ class RunFailed(Exception):  # noqa: N818 - internal: always turned into an Expo
         self.reason = reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a session is made; see ``Session``."""
+
+    optimized: bool = True
+    entries: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+
+
+class Runner(Protocol):
+    """A loaded file, wherever ONNX Runtime is."""
+
+    def predict(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None) -> Arrays:
+        """Run it once."""
+
+
 class Session:
     """An ONNX file loaded by ONNX Runtime, on the CPU.
+
+    It runs in this process, or in another one where ``running_in`` says so: a model's own interpreter
+    need not have ONNX Runtime.
 
     Args:
         path: The file.
@@ -63,14 +85,49 @@ class Session:
             ExportError: ONNX Runtime refuses it.
             MissingDependencyError: onnxruntime is not installed.
         """
+        settings = Settings(optimized=optimized, entries=dict(entries or {}), threads=threads)
+        self._runner = (_elsewhere.get() or Here)(path, settings, content)
+
+    def predict(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Arrays:
+        """Run it once; BYTES arrays hold bytes on both sides.
+
+        Args:
+            arrays: Inputs by name.
+            outputs: The outputs wanted; all of them where left out.
+
+        Raises:
+            RunFailed: ONNX Runtime reports an error, as for a shape that a node cannot take.
+        """
+        return self._runner.predict(arrays, outputs)
+
+
+Opener = Callable[[Path, Settings, bytes | None], Runner]
+
+_elsewhere: ContextVar[Opener | None] = ContextVar("_elsewhere", default=None)
+
+
+@contextlib.contextmanager
+def running_in(opener: Opener) -> Iterator[None]:
+    """Have sessions that are made in the block run where ``opener`` loads them."""
+    token = _elsewhere.set(opener)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
+class Here:
+    """A file loaded in this process; see ``Session``."""
+
+    def __init__(self, path: Path, settings: Settings, content: bytes | None) -> None:
         ort = require("onnxruntime", extra="cpu", purpose="prove an exported model")
         options = ort.SessionOptions()
         options.log_severity_level = 3  # errors only; warnings are about graph rewrites
-        if not optimized:
+        if not settings.optimized:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if threads is not None:
-            options.intra_op_num_threads = threads
-        entries = dict(entries or {})
+        if settings.threads is not None:
+            options.intra_op_num_threads = settings.threads
+        entries = dict(settings.entries)
         if content is not None:
             entries["session.model_external_initializers_file_folder_path"] = str(path.parent.resolve())
         for key, value in entries.items():
@@ -86,16 +143,8 @@ class Session:
         self._strings = {i.name for i in self._session.get_inputs() if i.type == "tensor(string)"}
         self._outputs = [output.name for output in self._session.get_outputs()]
 
-    def predict(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Arrays:
-        """Run it once; BYTES arrays hold bytes on both sides.
-
-        Args:
-            arrays: Inputs by name.
-            outputs: The outputs wanted; all of them where left out.
-
-        Raises:
-            RunFailed: ONNX Runtime reports an error, as for a shape that a node cannot take.
-        """
+    def predict(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None) -> Arrays:
+        """Run it once."""
         feeds = {n: _decode(array) if n in self._strings else array for n, array in arrays.items()}
         try:
             values = self._session.run(outputs, feeds)

@@ -7,13 +7,14 @@ is a bug and leaves a traceback, a marked line that says so, and no report.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +24,9 @@ from triton_toolkit._progress import Progress
 from triton_toolkit.errors import EXIT_BUG, EXIT_OK, EXIT_USAGE, ExportError, TritonToolkitError
 from triton_toolkit.export.context import Context
 from triton_toolkit.export.job import ExportJob, ExportReport
+from triton_toolkit.export.remote_session import runtime_server
 from triton_toolkit.export.samples import InputMaker
+from triton_toolkit.export.session import running_in
 from triton_toolkit.export.trace_files import FileTrace, ProjectFiles, native_readers
 from triton_toolkit.export.trust import loading
 from triton_toolkit.repository.passport import Samples, write_samples
@@ -50,13 +53,23 @@ def perform(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
     context = Context(job, out, progress, files)
     trace = FileTrace(files)
     before = native_readers()
-    with trace.active(), loading(trust=job.trust):
+    with trace.active(), loading(trust=job.trust), _runtime(job) as tools:
         report = _perform(context)
     for package in () if job.hashed else sorted(native_readers() - before - context.seen_readers):
         context.note(f"{package} reads files unseen by tt; list them under hashed so that a change rebuilds")
-    versions = {"python": platform.python_version(), **_versions()}
+    versions = {"python": platform.python_version(), **_versions(), **tools}
     dependencies = sorted({*trace.dependencies(), *context.dependencies})
     return replace(report, dependencies=dependencies, tools=versions, notes=tuple(context.notes))
+
+
+@contextlib.contextmanager
+def _runtime(job: ExportJob) -> Iterator[dict[str, str]]:
+    """Run sessions where the job says, and give the version of what runs them there."""
+    if job.runtime is None:
+        yield {}
+        return
+    with runtime_server(job.runtime) as server, running_in(server.open):
+        yield {"onnxruntime": server.version}
 
 
 def _perform(context: Context) -> ExportReport:

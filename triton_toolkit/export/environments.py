@@ -1,0 +1,338 @@
+"""The interpreter that a model's own code runs in: that of tt, one that is there, or one made from a lock.
+
+Models of one project may need packages that exclude each other. Each names its interpreter; tt's own
+package is brought into it by ``bootstrap``, tt's packages stay outside.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from triton_toolkit._files import canonical_json, host_errors, locked_folder, sha256_bytes, write_text
+from triton_toolkit._process import run_child
+from triton_toolkit._progress import Progress
+from triton_toolkit._workspace import ENVIRONMENTS_NAME, make_workspace
+from triton_toolkit.errors import EnvironmentProblem, MissingDependencyError
+
+OLDEST_PYTHON = (3, 11)
+"""The oldest Python that this package runs on."""
+
+NEEDED: Mapping[str, tuple[int, ...]] = {
+    "torch": (2, 6),
+    "onnxscript": (0, 5),
+    "onnx": (1, 17),
+    "numpy": (1, 26),
+}
+"""The packages that the export takes from a model's interpreter, and the oldest version of each."""
+
+_PACKAGES_OF: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch", "onnxscript", "onnx", "numpy"),
+    "onnx": ("onnx", "numpy"),
+    "sample": ("numpy",),
+}
+_COMPLETE = ".tt-complete"
+_INCLUDED = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", re.MULTILINE)
+_OF_THE_PARENT = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+_PIP_FOR_OTHERS = (22, 3)
+_OF_PIP = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV", "PIP_NO_DEPS")
+
+_INSPECT = """\
+import json, sys
+from importlib import metadata
+found = {}
+for one in metadata.distributions():
+    name = one.metadata["Name"]
+    if name:
+        found.setdefault(name.lower().replace("_", "-"), one.version)
+print("tt:" + json.dumps({"version": list(sys.version_info[:3]), "packages": found}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the spec says of a model's interpreter; paths are relative to the project's root.
+
+    Attributes:
+        python: An interpreter; with ``lock``, the one that the environment is made with.
+        lock: A pip requirements file.
+    """
+
+    python: str | None = None
+    lock: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """How the spec names it, for messages."""
+        return self.lock or str(self.python)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """An interpreter that runs, and what is installed in it.
+
+    ``packages`` maps names, in lower case with ``-``, to versions.
+    """
+
+    path: Path
+    version: tuple[int, int, int]
+    packages: Mapping[str, str]
+
+
+def environment_key(root: Path, environment: Environment | None) -> dict[str, str]:
+    """Return what a build depends on by its environment, part -> hash; makes and changes nothing.
+
+    A lock counts by its content, with the files that it includes, and the version of Python; an
+    interpreter by the versions of all its packages. One that is not there now gives {}: without it
+    nothing can be rebuilt, so that does not make a built version stale.
+    """
+    if environment is None:
+        return {}
+    try:
+        if environment.lock is not None:
+            value = _lock_hash(root, environment.lock, _base(root, environment))
+        else:
+            found = inspect_interpreter(find_interpreter(root, str(environment.python)))
+            value = sha256_bytes(canonical_json([found.version, dict(found.packages)]).encode())
+    except EnvironmentProblem:
+        return {}
+    return {"tool environment": value}
+
+
+def prepare_environment(
+    root: Path,
+    environment: Environment | None,
+    kind: Literal["torch", "onnx", "sample"],
+    progress: Progress,
+    name: str = "",
+) -> Path | None:
+    """Return the interpreter to run a model's code in, made from the lock where it is not there yet.
+
+    Args:
+        root: The project's folder.
+        environment: What the spec says; None for the interpreter of tt.
+        kind: What will be done there, which decides the packages that it must have.
+        progress: Is told what pip does.
+        name: The model's name, for progress.
+
+    Returns:
+        Its path; None for the interpreter of tt.
+
+    Raises:
+        EnvironmentProblem: It is missing, does not run, or is too old; or the lock does not install.
+        MissingDependencyError: It lacks a package that the export needs.
+    """
+    if environment is None:
+        return None
+    if environment.lock is None:
+        python = find_interpreter(root, str(environment.python))
+    else:
+        python = _from_lock(root, environment, progress, name)
+    _check_packages(inspect_interpreter(python), environment, kind)
+    return python
+
+
+def find_interpreter(root: Path, named: str) -> Path:
+    """Return the path of an interpreter that the spec names: a path, or a command such as python3.12.
+
+    Raises:
+        EnvironmentProblem: There is none.
+    """
+    if "/" not in named and not (root / named).exists():
+        found = shutil.which(named)
+        if found:
+            return Path(found)
+    path = Path(os.path.abspath(root / named))  # links stay: a virtual environment is known by its path
+    if path.is_dir():
+        inner = "/bin/python" if (path / "bin" / "python").exists() else ""
+        meant = (
+            f"write {named.rstrip('/')}{inner}"
+            if inner
+            else "name the interpreter, such as envs/nlp/bin/python"
+        )
+        raise EnvironmentProblem(f"env: {named} is a folder, not a Python interpreter", hint=meant)
+    if not os.access(path, os.X_OK):
+        fault = "cannot be run" if path.exists() else "does not exist"
+        folder = str(Path(named).parent.parent)
+        raise EnvironmentProblem(
+            f"env: the interpreter {named} {fault}",
+            hint=f"make it: python -m venv {folder} && {named} -m pip install torch onnx onnxscript, with "
+            "what the model needs; or give a lock, from which tt makes it: env: {lock: FILE}",
+        )
+    return path
+
+
+@functools.cache
+def inspect_interpreter(path: Path) -> Interpreter:
+    """Run an interpreter and ask for its version and packages; once a process.
+
+    Raises:
+        EnvironmentProblem: It does not run, or is too old.
+    """
+    try:
+        child = run_child([str(path), "-c", _INSPECT], env=clean_environment())
+    except OSError as exc:
+        raise EnvironmentProblem(f"env: {path} cannot be run: {exc.strerror}") from exc
+    answer = next((line[3:] for line in child.output.splitlines() if line.startswith("tt:")), None)
+    if answer is None:
+        raise EnvironmentProblem(
+            f"env: {path} does not run as a Python interpreter ({child.how_it_ended})",
+            hint="name the interpreter of an environment, such as envs/nlp/bin/python",
+            detail=child.output,
+        )
+    found: dict[str, Any] = json.loads(answer)
+    version = tuple(found["version"])
+    if version[:2] < OLDEST_PYTHON:
+        raise EnvironmentProblem(
+            f"env: {path} is Python {_dotted(version)}; the export needs {_dotted(OLDEST_PYTHON)} or newer",
+            hint=f"make the environment with a newer one: python{_dotted(OLDEST_PYTHON)} -m venv …",
+        )
+    return Interpreter(path=path, version=version, packages=found["packages"])
+
+
+def clean_environment() -> dict[str, str]:
+    """Return our environment variables without those that lead one interpreter to another's packages."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_THE_PARENT}
+
+
+def _check_packages(found: Interpreter, environment: Environment, kind: str) -> None:
+    lacking = []
+    for package in _PACKAGES_OF[kind]:
+        version, oldest = found.packages.get(package), NEEDED[package]
+        if version is None:
+            lacking.append(package)
+        elif _numbers(version) < oldest:
+            lacking.append(f"{package}>={_dotted(oldest)} (it has {version})")
+    if not lacking:
+        return
+    needed = " ".join(f'"{package}>={_dotted(NEEDED[package])}"' for package in _PACKAGES_OF[kind])
+    if environment.lock:
+        hint = f"add to {environment.lock} what is missing, of {needed}"
+    else:
+        hint = f"{environment.python} -m pip install {needed}"
+    raise MissingDependencyError(
+        f"env: {environment.shown} lacks {', '.join(lacking)}, which the export needs", hint=hint
+    )
+
+
+def _base(root: Path, environment: Environment) -> Interpreter:
+    """Return the interpreter that an environment is made with."""
+    named = environment.python
+    return inspect_interpreter(Path(sys.executable) if named is None else find_interpreter(root, named))
+
+
+def _lock_hash(root: Path, lock: str, base: Interpreter) -> str:
+    """Return the hash of a lock, of the files that it includes, and of the version of Python.
+
+    Raises:
+        EnvironmentProblem: The lock is not there.
+    """
+    files: dict[str, str] = {}
+    todo = [root / lock]
+    while todo:
+        path = todo.pop()
+        if str(path) in files:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as exc:
+            raise EnvironmentProblem(
+                f"env: the lock {lock} cannot be read: {exc.strerror} ({path})",
+                hint="it is a pip requirements file, such as pip freeze writes; its path starts at the "
+                "folder of tt.yaml",
+            ) from exc
+        files[str(path)] = text
+        todo += [path.parent / included for included in _INCLUDED.findall(text) if "://" not in included]
+    return sha256_bytes(canonical_json([sorted(files.values()), base.version]).encode())
+
+
+def _from_lock(root: Path, environment: Environment, progress: Progress, name: str) -> Path:
+    """Return the interpreter of the environment that stands for a lock.
+
+    It is made where it will stay, since its scripts hold their own path, and counts as made when a file
+    says so that is written last.
+    """
+    base = _base(root, environment)
+    digest = _lock_hash(root, str(environment.lock), base)
+    folder = root / ENVIRONMENTS_NAME / f"{Path(str(environment.lock)).stem}-{digest[:16]}"
+    python = folder / "bin" / "python"
+    if (folder / _COMPLETE).is_file():
+        return python
+    with host_errors(f"write {folder}"):
+        make_workspace(root)
+        with locked_folder(folder):
+            if not (folder / _COMPLETE).is_file():
+                _clear(folder)
+                try:
+                    _make(root, folder, (base, str(environment.lock)), progress, name)
+                    write_text(folder / _COMPLETE, digest + "\n")
+                except BaseException:
+                    _clear(folder)
+                    raise
+    return python
+
+
+def _make(root: Path, folder: Path, source: tuple[Interpreter, str], progress: Progress, name: str) -> None:
+    """Make a virtual environment and install the lock into it.
+
+    Raises:
+        EnvironmentProblem: One of the two failed; holds what pip printed.
+    """
+    base, lock = source
+    python = str(folder / "bin" / "python")
+    variables = {key: value for key, value in clean_environment().items() if key not in _OF_PIP}
+    progress.step(name, f"make an environment from {lock}")
+    # The pip that is there installs into another environment, which saves some seconds.
+    has_pip = _numbers(base.packages.get("pip", "")) >= _PIP_FOR_OTHERS
+    venv = ["-m", "venv", *(["--without-pip"] if has_pip else []), str(folder)]
+    made = run_child([str(base.path), *venv], env=variables, cwd=root)
+    if made.returncode:
+        raise EnvironmentProblem(
+            f"env: {base.path} cannot make a virtual environment ({made.how_it_ended})",
+            hint="its venv module is incomplete: on Debian and Ubuntu, install python3-venv",
+            detail=made.output,
+        )
+    pip = [str(base.path), "-m", "pip", "--python", python] if has_pip else [python, "-m", "pip"]
+    pip += ["install", "--no-input", "--disable-pip-version-check", "-r", str(root / lock)]
+    installed = run_child(
+        pip, env=variables, cwd=root, on_line=lambda line: progress.step(name, f"{lock}: {line.strip()}")
+    )
+    if installed.returncode:
+        raise EnvironmentProblem(
+            f"env: {lock} does not install: {_last_error(installed.output)}",
+            hint="correct the lock, or pip's settings (pip config list), and build again",
+            detail=installed.output,
+        )
+
+
+def _last_error(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    wrong = [line for line in lines if line.startswith("ERROR:")]
+    return (wrong or lines or ["pip said nothing"])[-1]
+
+
+def _clear(folder: Path) -> None:
+    """Empty a folder that stays itself, as its lock is held on it."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (2, 13, 0) of 2.13.0+cpu."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
