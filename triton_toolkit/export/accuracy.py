@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import ExportError, ParityError
-from triton_toolkit.export.samples import check_arrays
+from triton_toolkit.export.samples import check_arrays, named_arrays
 from triton_toolkit.export.source import user_code
 from triton_toolkit.export.trace_files import ProjectFiles
 
@@ -85,9 +85,13 @@ def check_accuracy(
 
 
 def _checked(predict: Predict, inputs: tuple[TensorSpec, ...]) -> Predict:
+    what = "what the metric gives to predict"
+    names = [tensor.name for tensor in inputs]
+
     def checked(arrays: Arrays) -> Arrays:
-        check_arrays(arrays, inputs, "what the metric gives to predict")
-        return predict(arrays)
+        flat = named_arrays(what, arrays, names)
+        check_arrays(flat, inputs, what)
+        return predict(flat)
 
     return checked
 

@@ -30,8 +30,14 @@ def children(value: Any) -> dict[str, Any] | None:
     return None
 
 
-def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(
+    values: Mapping[str, Any], is_end: Callable[[str, Any], bool] = lambda _, __: False
+) -> dict[str, Any]:
     """Return what stands at the ends of nested values, by dotted name; None is left out.
+
+    Args:
+        values: The top level.
+        is_end: Whether a value of that name is taken as it is, though it is a container.
 
     Raises:
         ExportError: Two of them get the same name.
@@ -39,7 +45,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
 
     def walk(name: str, value: Any) -> None:
-        inner = children(value)
+        inner = None if is_end(name, value) else children(value)
         if inner is not None:
             for key, item in inner.items():
                 walk(f"{name}.{key}", item)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.dims import Dim, Sizes
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import ExportError
+from triton_toolkit.export.nesting import flatten
 from triton_toolkit.export.source import user_code
 from triton_toolkit.export.trace_files import ProjectFiles
 
@@ -31,9 +32,15 @@ class SampleFunction:
     """
 
     def __init__(
-        self, name: str, function: Callable[..., Any], dims: Mapping[str, Dim], files: ProjectFiles
+        self,
+        name: str,
+        function: Callable[..., Any],
+        dims: Mapping[str, Dim],
+        files: ProjectFiles,
+        names: Collection[str] = (),
     ) -> None:
         self._name = name
+        self._names = names
         self._function = function
         self._files = files
         self.takes = self._parameters(dims)
@@ -59,7 +66,7 @@ class SampleFunction:
         """
         with user_code(f"{self._name} raised", self._files):
             result = self._function(**{name: sizes[name] for name in self.takes})
-        return named_arrays(self._name, result)
+        return named_arrays(self._name, result, self._names)
 
 
 class InputMaker:
@@ -93,7 +100,7 @@ class InputMaker:
         if arrays is None:
             arrays = self._sample.call(sizes)
             check_arrays(arrays, self._inputs, f"the sample for {format_sizes(sizes)}")
-        return {tensor.name: _resize(arrays[tensor.name], tensor, sizes) for tensor in self._inputs}
+        return resized(arrays, self._inputs, sizes)
 
     def golden_sizes(self, batch_dim: str | None) -> Sizes:
         """Return the sizes of the golden sample.
@@ -137,18 +144,35 @@ def _random(rng: np.random.Generator, dtype: DataType, shape: tuple[int, ...]) -
     return bits.astype(dtype.numpy)
 
 
-def named_arrays(what: str, value: object) -> Arrays:
+def named_arrays(what: str, value: object, names: Collection[str] = ()) -> Arrays:
     """Return what a function of the user gave as arrays by name.
 
+    Nested values are flattened as those of forward are: ``past.0.key``; None is left out. A list or tuple
+    is one array, unless it holds a mapping, or ``names`` has names within it.
+
+    Args:
+        what: Begins the messages.
+        value: What the function gave.
+        names: The inputs' names, where they are known.
+
     Raises:
-        ExportError: It is no mapping, or a value is no array; ``what`` begins the message.
+        ExportError: It is no mapping, a value is no array, or two have the same name.
     """
     if not isinstance(value, Mapping):
         raise ExportError(
             f"{what} gives an object of type {type(value).__name__}, not a mapping",
             hint='return for example {"image": array}',
         )
-    return {str(name): _to_array(f"{what}: {name}", item) for name, item in value.items()}
+
+    def is_array(name: str, item: Any) -> bool:
+        if name in names:
+            return True
+        if any(other.startswith(f"{name}.") for other in names):
+            return False
+        return type(item) in (list, tuple) and not any(isinstance(inner, Mapping) for inner in item)
+
+    flat = flatten({str(name): item for name, item in value.items()}, is_array)
+    return {name: _to_array(f"{what}: {name}", item) for name, item in flat.items()}
 
 
 def check_arrays(arrays: Arrays, inputs: tuple[TensorSpec, ...], what: str) -> None:
@@ -213,6 +237,11 @@ def sizes_of(arrays: Arrays, tensors: tuple[TensorSpec, ...]) -> Sizes:
 def format_sizes(sizes: Sizes) -> str:
     """Return sizes as people read them: ``batch=8, seq=128``."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "its fixed sizes"
+
+
+def resized(arrays: Arrays, inputs: tuple[TensorSpec, ...], sizes: Sizes) -> Arrays:
+    """Return arrays of other sizes, tiled or cropped along their dynamic dimensions."""
+    return {tensor.name: _resize(arrays[tensor.name], tensor, sizes) for tensor in inputs}
 
 
 def _resize(array: NDArray[Any], tensor: TensorSpec, sizes: Sizes) -> NDArray[Any]:

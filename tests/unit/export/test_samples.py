@@ -116,3 +116,25 @@ def test_one_dimension_with_two_sizes_is_refused(project):
     inputs = (project.tensor("a", "n"), project.tensor("b", "n"))
     with pytest.raises(ExportError, match="'n' is 2 in a but 3 in b"):
         maker(project, inputs, lambda: {"a": GOOD[:, 0], "b": GOOD[0]}, n=(1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("value", "names", "flat"),
+    [
+        pytest.param({"past": [{"key": 1}]}, (), {"past.0.key": 1}, id="list-of-dicts"),
+        pytest.param({"x": [[1, 2], [3, 4]]}, (), {"x": [[1, 2], [3, 4]]}, id="lists-are-an-array"),
+        pytest.param(
+            {"x": [np.int64([1]), np.int64([2])]}, ["x"], {"x": [[1], [2]]}, id="stacked-as-declared"
+        ),
+        pytest.param(
+            {"x": [[1], [2, 3]]}, ["x.0", "x.1"], {"x.0": [1], "x.1": [2, 3]}, id="parts-as-declared"
+        ),
+        pytest.param(
+            {"x": ([1], ([2], [3]))}, ["x.1.0"], {"x.0": [1], "x.1.0": [2], "x.1.1": [3]}, id="deeper"
+        ),
+        pytest.param({"x": [1], "mask": None, "past": {"a": None}}, (), {"x": [1]}, id="optional-left-out"),
+    ],
+)
+def test_nested_samples_are_flattened_to_the_names_of_the_inputs(project, value, names, flat):
+    sample = SampleFunction("nets:sample", lambda: value, {}, project.files, names)
+    assert {name: array.tolist() for name, array in sample.call({}).items()} == flat
