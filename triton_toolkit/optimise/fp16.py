@@ -9,7 +9,7 @@ from pathlib import Path
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.job import EXTERNAL_DATA_BYTES
 from triton_toolkit.optimise.converted import Converted
-from triton_toolkit.optimise.fp16_plan import plan_fp16
+from triton_toolkit.optimise.fp16_plan import ISLAND, plan_fp16
 from triton_toolkit.optimise.fp16_rewrite import rewrite_fp16
 from triton_toolkit.optimise.int8_plan import check_keep
 from triton_toolkit.optimise.layers import Graph
@@ -78,10 +78,11 @@ def _check_quantized(file: ModelFile, path: Path) -> None:
 
 
 def _most(kept: Mapping[str, str]) -> str:
-    """Return the commonest reason, with one node that has it."""
+    """Return the commonest reason that a node has of its own, with one node that has it."""
     if not kept:
         return ": it has no float32 nodes"
-    reason, count = Counter(kept.values()).most_common(1)[0]
-    name = next(name for name, why in kept.items() if why == reason)
+    own = {name: reason for name, reason in kept.items() if reason != ISLAND}
+    reason, count = Counter(own.values()).most_common(1)[0]
+    name = next(name for name, why in own.items() if why == reason)
     others = f" and {count - 1} others" if count > 1 else ""
     return f": for example {name!r}{others}, since {reason}"

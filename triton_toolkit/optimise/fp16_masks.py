@@ -12,9 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from triton_toolkit.optimise.fp16_limits import LARGEST, LIMIT
+from triton_toolkit.optimise.layers import attribute
+from triton_toolkit.optimise.model_file import opset_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import onnx
 
     from triton_toolkit.optimise.fp16_slots import NodeSlots
     from triton_toolkit.optimise.layers import Graph
@@ -30,6 +34,10 @@ among them at most -20000 + 3 * 1024."""
 _MOST_ADDS = 2
 _MOST_CLAMPS = 3
 """Masks in one sum: three of them and a score are at least -61024, which FP16 holds."""
+
+_MOST_SUMMANDS = 2**_MOST_ADDS
+_ONE_AXIS_OPSET = 13
+"""First opset whose Softmax is along one axis, the last one unless said otherwise."""
 
 _MOVES = ("Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice")
 
@@ -88,7 +96,7 @@ class MaskFinder:
         """Return a chain for each Softmax whose input holds mask values."""
         found = []
         for index, slots in enumerate(self._slots):
-            if slots.node.op_type == "Softmax" and self._is_mask(slots.node.input[0]):
+            if slots.node.op_type == "Softmax" and self._is_masked(slots.node):
                 chain = MaskChain(nodes={index})
                 complete = self._follow(slots.node.input[0], chain, _MOST_ADDS)
                 if complete and len(chain.clamps) <= _MOST_CLAMPS:
@@ -115,6 +123,19 @@ class MaskFinder:
                         f"bound {name!r} is {extreme:.4g}; nothing reaches {LARGEST:g}, to which it is cut"
                     )
                     yield (index, position), Clamp(low=-LARGEST, high=LARGEST, reason=reason)
+
+    def _is_masked(self, softmax: onnx.NodeProto) -> bool:
+        """Whether a Softmax reads mask values, in rows of which each has a score that counts.
+
+        In a row that is masked as a whole, the largest float32 swallows the scores and -20000 does not.
+        """
+        name = softmax.input[0]
+        held = self._range(name)
+        rank = self._graph.rank(name)
+        last = attribute(softmax, "axis", -1 if opset_of(self._graph.file.model) >= _ONE_AXIS_OPSET else 1)
+        if held is None or rank is None or last not in {-1, rank - 1}:
+            return False
+        return self._is_mask(name) and held.lowest_peak >= -_MOST_SUMMANDS * _SCORES
 
     def _is_mask(self, name: str) -> bool:
         held = self._range(name)

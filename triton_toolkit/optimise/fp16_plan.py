@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from triton_toolkit.optimise.fp16_limits import SMALLEST_NORMAL
+from triton_toolkit.optimise.fp16_limits import VANISHING
 from triton_toolkit.optimise.fp16_masks import Clamp, MaskFinder, Place
 from triton_toolkit.optimise.fp16_rules import NodeRules, Ranges, is_plain_constant
 from triton_toolkit.optimise.fp16_slots import NodeSlots, slots_of
@@ -60,6 +60,10 @@ _EXACT = {
     "Tan": "it makes the angle of {0!r}",
 }
 """Operators that need an exact input once they stay in FP32 themselves."""
+
+
+ISLAND = "it lies between nodes that stay in FP32"
+"""Why a node stays that has nothing against FP16 itself."""
 
 
 @dataclass(slots=True)
@@ -154,7 +158,7 @@ class _Planner:
         def is_small(index: int) -> bool:
             node = self._slots[index].node
             held = self._range(node.output[0])
-            small = held is not None and 0 < held.smallest_nonzero < SMALLEST_NORMAL
+            small = held is not None and 0 < held.smallest_nonzero < VANISHING
             return small and node.op_type in _ELEMENTWISE
 
         for index in list(self.kept):
@@ -209,7 +213,7 @@ class _Planner:
             seen |= island
             if shore and all(index in self.kept for index in shore):
                 for index in island:
-                    self.keep(index, "it lies between nodes that stay in FP32")
+                    self.keep(index, ISLAND)
 
     def _island(self, start: int) -> tuple[set[int], set[int]]:
         """Return the light FP16 nodes that are connected with one, and the nodes around them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from triton_toolkit.optimise.fp16_limits import (
     LIMIT,
-    SMALLEST_NORMAL,
+    VANISHING,
     constant_problem,
     range_problem,
     scale_problem,
@@ -138,11 +138,11 @@ class NodeRules:
                 yield scale_problem(name, value)
             else:
                 yield constant_problem(name, value, each=node.op_type in _EACH_COUNTS)
-        if node.op_type == "ConstantOfShape":
+        fill = attribute(node, "value", None) if node.op_type == "ConstantOfShape" else None
+        if fill is not None:
             import onnx
 
-            fill = onnx.numpy_helper.to_array(attribute(node, "value", onnx.TensorProto()))
-            yield constant_problem(node.output[0], fill, each=True)
+            yield constant_problem(node.output[0], onnx.numpy_helper.to_array(fill), each=True)
 
     def _range_problems(self, index: int) -> Iterator[str]:
         slots = self._slots[index]
@@ -155,7 +155,7 @@ class NodeRules:
         if (position := _DIVISORS.get(slots.node.op_type)) is not None:
             name = slots.node.input[position]
             held = self._range(name)
-            if held is not None and 0 < held.smallest_nonzero < SMALLEST_NORMAL:
+            if held is not None and 0 < held.smallest_nonzero < VANISHING:
                 yield f"{name!r} comes down to {held.smallest_nonzero:.3g}, which may become 0 in FP16"
 
     def _range_problem(self, name: str) -> str:

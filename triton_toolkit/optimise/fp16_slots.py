@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from triton_toolkit.export.graph import versions_of
-from triton_toolkit.optimise.layers import Graph, graphs_of, node_name
+from triton_toolkit.optimise.layers import Graph, attribute, graphs_of, node_name
+from triton_toolkit.optimise.model_file import opset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import onnx
     from onnx.defs import OpSchema
@@ -22,7 +22,7 @@ Slot = Literal["", "fp32", "follows", "any"]
 """What a position of a node takes: not a float32 tensor; float32 only; the precision of the node;
 either, since only the shape is read."""
 
-_FLOAT, _HALF = "tensor(float)", "tensor(float16)"
+_HALF = "tensor(float16)"
 _SHAPE_ONLY = ("Shape", "Size")
 _TYPED_BY_ATTRIBUTE = {"Cast": "to", "ConstantOfShape": "value"}
 """Operators whose output type is an attribute, which is changed along with the precision."""
@@ -37,9 +37,15 @@ _PRECISE = {
     "Det": "it is a determinant, a difference of large products",
     "DFT": "it adds up whole signals",
     "STFT": "it adds up whole signals",
+    "BitCast": "it reads the bits of its input",
+    "MeanVarianceNormalization": "its definition in ONNX holds FP32 constants",
 }
 """Operators that stay in FP32 whatever their ranges are."""
 
+_DRAW = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+_PRECISE |= dict.fromkeys(_DRAW, "it draws random numbers, which differ with the precision")
+
+_SCATTERS = ("ScatterND", "ScatterElements")
 _RANDOM = (
     "RandomNormal",
     "RandomNormalLike",
@@ -81,17 +87,15 @@ def slots_of(graph: Graph, floats: frozenset[str]) -> list[NodeSlots]:
         graph: The graph.
         floats: Tensors that are float32 although shape inference does not say so, since they were seen.
     """
-    opsets = versions_of(graph.file.model)["opset"]
-    return [_NodeReader(graph, node, opsets, floats).read() for node in graph.nodes]
+    opset = opset_of(graph.file.model)
+    return [_NodeReader(graph, node, opset, floats).read() for node in graph.nodes]
 
 
 class _NodeReader:
-    def __init__(
-        self, graph: Graph, node: onnx.NodeProto, opsets: Mapping[str, int], floats: frozenset[str]
-    ) -> None:
+    def __init__(self, graph: Graph, node: onnx.NodeProto, opset: int, floats: frozenset[str]) -> None:
         self._graph = graph
         self._node = node
-        self._opsets = opsets
+        self._opset = opset
         self._floats = floats
         self._domain = "" if node.domain == "ai.onnx" else node.domain
 
@@ -111,8 +115,7 @@ class _NodeReader:
             outputs = tuple(self._kinds(schema, node.output, schema.outputs))
             if "follows" in {*inputs, *outputs}:
                 return NodeSlots(node=node, name=name, inputs=inputs, outputs=outputs)
-            opset = self._opsets.get(self._domain)
-            problem = f"{node.op_type} has no FP16 form at opset {opset}"
+            problem = f"{node.op_type} has no FP16 form at opset {self._opset}"
         plain = [tuple(self._plain(n) for n in names) for names in (node.input, node.output)]
         return NodeSlots(node=node, name=name, inputs=plain[0], outputs=plain[1], problem=problem)
 
@@ -127,10 +130,10 @@ class _NodeReader:
     def _schema(self) -> OpSchema | None:
         import onnx
 
+        if self._domain:
+            return None
         try:
-            return onnx.defs.get_schema(
-                self._node.op_type, self._opsets.get(self._domain, 1), self._node.domain
-            )
+            return onnx.defs.get_schema(self._node.op_type, self._opset)
         except onnx.defs.SchemaError:
             return None
 
@@ -140,32 +143,35 @@ class _NodeReader:
             return f"what the graphs inside of {node.op_type} compute cannot be measured"
         if schema is None:
             where = f"{self._domain}:" if self._domain else ""
-            return f"ONNX does not define {where}{node.op_type}, so whether it takes FP16 is unknown"
-        if node.op_type in _RANDOM:
-            return "it draws random numbers, which differ with the precision"
+            return f"{where}{node.op_type} is no operator of ONNX's own, so whether it takes FP16 is unknown"
         if node.op_type in _PRECISE:
             return _PRECISE[node.op_type]
-        for name in node.input:
-            if name and self._is_unknown(name):
-                return f"the type of its input {name!r} is unknown"
+        if "Sequence" in node.op_type or "Optional" in node.op_type:
+            return "it handles sequences or optional values"
+        if node.op_type in _SCATTERS and attribute(node, "reduction", b"none") != b"none":
+            return "it adds up or compares what it scatters, which runtimes do in FP32 only"
         return self._type_problem(schema)
 
     def _is_unknown(self, name: str) -> bool:
         return not self._graph.elem_type(name) and not self._is_float(name)
 
     def _type_problem(self, schema: OpSchema) -> str:
-        """Return why the type of an output does not follow from the inputs, where it does not."""
+        """Return why the types of the outputs do not follow from the inputs, where they do not."""
         node = self._node
+        for name in node.input:
+            if name and self._is_unknown(name):
+                return f"the type of its input {name!r} is unknown"
         if node.op_type == "Cast":
             return self._cast_problem()
         if node.op_type in _TYPED_BY_ATTRIBUTE:
             return ""
+        if node.op_type == "DequantizeLinear":
+            return ""  # the result has the type of the scale where no attribute says otherwise
         given = {_formal(schema.inputs, i).type_str for i, name in enumerate(node.input) if name}
         for index, name in enumerate(node.output):
-            if self._is_float(name) and _formal(schema.outputs, index).type_str not in {*given, _FLOAT}:
-                if node.op_type == "DequantizeLinear":
-                    continue  # its result has the type of the scale where no attribute says otherwise
-                return "the type of its result is FP32 by its own definition"
+            kind = _formal(schema.outputs, index).type_str
+            if self._is_float(name) and kind in _half_types(schema) - given:
+                return "it chooses the type of its result itself"
         return ""
 
     def _cast_problem(self) -> str:
@@ -178,12 +184,17 @@ class _NodeReader:
     def _kinds(
         self, schema: OpSchema, names: Sequence[str], parameters: Sequence[OpSchema.FormalParameter]
     ) -> Iterator[Slot]:
-        half = {c.type_param_str for c in schema.type_constraints if _HALF in c.allowed_type_strs}
+        half = _half_types(schema)
         for index, name in enumerate(names):
             if not self._is_float(name):
                 yield ""
             else:
                 yield "follows" if _formal(parameters, index).type_str in half else "fp32"
+
+
+def _half_types(schema: OpSchema) -> set[str]:
+    """Return the type variables of an operator that may be FP16."""
+    return {c.type_param_str for c in schema.type_constraints if _HALF in c.allowed_type_strs}
 
 
 def _formal(parameters: Sequence[OpSchema.FormalParameter], index: int) -> OpSchema.FormalParameter:

@@ -42,6 +42,7 @@ class TensorRange:
         inf: Whether an infinity was among them.
         whole: Whether all were whole numbers.
         elements: Most elements that it had in one run.
+        lowest_peak: Smallest of the largest values of its rows, along the last axis.
     """
 
     low: float
@@ -52,6 +53,7 @@ class TensorRange:
     inf: bool = False
     whole: bool = False
     elements: int = 1
+    lowest_peak: float = 0.0
 
     def joined(self, other: TensorRange) -> TensorRange:
         """Return the range of both."""
@@ -65,6 +67,7 @@ class TensorRange:
             inf=self.inf or other.inf,
             whole=self.whole and other.whole,
             elements=max(self.elements, other.elements),
+            lowest_peak=min(self.lowest_peak, other.lowest_peak),
         )
 
 
@@ -90,6 +93,7 @@ def range_of(array: NDArray[Any]) -> TensorRange:
         inf=inf,
         whole=bool((finite == np.rint(finite)).all()),
         elements=array.size,
+        lowest_peak=float(array.max(axis=-1).min()) if array.ndim else high,
     )
 
 
