@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from triton_toolkit._hashes import file_sha256
 from triton_toolkit.errors import EnvironmentProblem, SpecError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_CHUNK_BYTES = 1 << 20
 
 
 def check_name(name: str, what: str) -> str:
@@ -44,12 +44,8 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes as lower-case hexadecimal, read in chunks."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+    """Return the SHA-256 of a file's bytes as lower-case hexadecimal; see ``_hashes``."""
+    return file_sha256(path)
 
 
 def hash_tree(folder: Path) -> dict[str, str]:

@@ -28,11 +28,12 @@ RUN_BY_TRITON = "triton_toolkit.server.backends."
 
 LAYERS = (
     {"errors", "__init__"},
-    {"_files", "_interrupts", "_machine", "_optional", "_process", "_progress", "_stdio", "_workspace"},
+    {"_files", "_hashes", "_interrupts", "_machine", "_optional", "_process", "_progress", "_stdio", "_workspace"},
     {"core"},
     {"spec"},
     {"repository"},
     {"client", "config", "server", "export"},
+    {"optimise"},
     {"build", "deploy", "probe", "scaffold", "environment"},
     {"report"},
     {"cli"},
@@ -40,7 +41,7 @@ LAYERS = (
 )
 """Lowest first. A module imports from its own part and from lower layers; the exceptions follow."""
 
-BESIDE = {("_files", "errors"), ("_optional", "errors")}
+BESIDE = {("_files", "errors"), ("_files", "_hashes"), ("_optional", "errors")}
 """Imports between parts of one layer, or upwards, that are allowed."""
 
 

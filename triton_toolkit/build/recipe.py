@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -119,14 +120,18 @@ def tool_versions(*packages: str) -> dict[str, str]:
     A package that is missing is left out: without it nothing can be rebuilt, so its absence does
     not make a built version stale.
     """
-    found = {}
-    for package in packages:
-        try:
-            # 2.13.0+cpu and 2.13.0+cu130 export the same graph
-            found[f"tool {package}"] = metadata.version(package).partition("+")[0]
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {f"tool {package}": _version(package) for package in packages}
+    return {tool: version for tool, version in found.items() if version}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    """Return an installed package's version without its local part, empty where it is not installed."""
+    try:
+        # 2.13.0+cpu and 2.13.0+cu130 export the same graph
+        return metadata.version(package).partition("+")[0]
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def file_hashes(root: Path, names: Iterator[str] | tuple[str, ...] | list[str]) -> dict[str, str]:

@@ -22,7 +22,9 @@ from triton_toolkit._files import (
     staged_folder,
     write_text,
 )
+from triton_toolkit._hashes import remembered_hashes
 from triton_toolkit._progress import Progress
+from triton_toolkit._workspace import HASHES_NAME, make_workspace
 from triton_toolkit.build.beside import files_beside
 from triton_toolkit.build.cache import StageCache
 from triton_toolkit.build.changed import changed_models
@@ -117,7 +119,16 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
         EnvironmentProblem: The repository cannot be written, or another build is at it; or it cannot
             be told what changed.
     """
-    context = _context(project, options, progress)
+    if not options.dry_run:
+        with contextlib.suppress(OSError):  # a project that is read-only
+            make_workspace(project.root)
+    with remembered_hashes(project.root / HASHES_NAME, save=not options.dry_run):
+        return _build_chosen(_context(project, options, progress), options, progress)
+
+
+def _build_chosen(context: Context, options: BuildOptions, progress: Progress) -> list[ModelReport]:
+    """Build what is named, or, where a commit is, what may have changed since."""
+    project = context.project
     recipes = {name: recipe_for(context, name) for name in build_order(project, options.names)}
     if options.changed_since is None:
         return _build_all(context, recipes, options, progress)
