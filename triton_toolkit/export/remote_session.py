@@ -7,21 +7,16 @@ server that this module starts and is: ``python bootstrap.py triton_toolkit.expo
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from triton_toolkit import errors
 from triton_toolkit._optional import require
-from triton_toolkit._process import ChildResult, die_with_parent
-from triton_toolkit.errors import ExportError, TritonToolkitError
-from triton_toolkit.export import bootstrap
-from triton_toolkit.export.channel import Arrays, Channel, ChannelClosed
-from triton_toolkit.export.session import Here, RunFailed, Settings
+from triton_toolkit.errors import TritonToolkitError
+from triton_toolkit.export.channel import Arrays, ChannelClosed
+from triton_toolkit.export.partner import Partner, answering
+from triton_toolkit.export.session import Here, RunFailed, Settings, running_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,17 +41,8 @@ class RuntimeServer:
             MissingDependencyError: onnxruntime is not installed there.
             ExportError: The process ended.
         """
-        self._argv = (python, str(bootstrap.__file__), __name__)
-        self._process = subprocess.Popen(
-            self._argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            preexec_fn=die_with_parent(),  # noqa: PLW1509 - the function only calls prctl and getppid
-        )
-        if self._process.stdout is None or self._process.stdin is None:
-            raise RuntimeError("a process was started without pipes")
         self._freed: list[int] = []
-        self._channel = Channel(self._process.stdout, self._process.stdin)
+        self._partner = Partner(python, __name__, "the process of ONNX Runtime")
         try:
             self.version = str(self._ask({"ask": "version"})[0]["version"])
         except BaseException:
@@ -91,26 +77,23 @@ class RuntimeServer:
         """Free a session, with the next question: this is called at any moment, even amid a message."""
         self._freed.append(session)
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._partner.pid
+
     def close(self) -> None:
         """End the process."""
-        self._channel.close()
-        self._process.wait()
+        self._partner.close()
 
     def _ask(
         self, question: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
     ) -> tuple[dict[str, Any], Arrays]:
         freed, self._freed = self._freed, []
-        try:
-            self._channel.send({**question, "free": freed}, arrays)
-            answer, found = self._channel.receive()
-        except ChannelClosed:
-            ended = ChildResult(argv=self._argv, returncode=self._process.wait(), output="")
-            raise ExportError(f"the process of ONNX Runtime ended with {ended.how_it_ended}") from None
+        self._partner.send({**question, "free": freed}, arrays)
+        answer, found = self._partner.receive()
         if failed := answer.get("failed"):
             raise RunFailed(**failed)
-        if error := answer.get("error"):
-            kind: type[TritonToolkitError] = getattr(errors, error["error"])
-            raise kind(error["message"], hint=error["hint"], detail=error["detail"])
         return answer, found
 
 
@@ -137,23 +120,18 @@ def runtime_server(python: str) -> Iterator[RuntimeServer]:
         server.close()
 
 
-def serve(reader: IO[bytes], writer: IO[bytes]) -> None:
-    """Answer questions until the other side ends."""
-    channel = Channel(reader, writer)
-    sessions: dict[int, Here] = {}
-    with contextlib.suppress(ChannelClosed):
-        while True:
-            question, arrays = channel.receive()
-            for number in question["free"]:
-                del sessions[number]
-            try:
-                answer, found = _answer(question, arrays, sessions)
-            except RunFailed as exc:
-                failed = {"node": exc.node, "operator": exc.operator, "reason": exc.reason}
-                answer, found = {"failed": failed}, {}
-            except TritonToolkitError as exc:
-                answer, found = {"error": exc.as_dict()}, {}
-            channel.send(answer, found)
+@contextlib.contextmanager
+def sessions_of(python: str | None) -> Iterator[dict[str, str]]:
+    """Run the block's sessions in another interpreter, and give the version of what runs them there.
+
+    Args:
+        python: An interpreter with ONNX Runtime; None for this one.
+    """
+    if python is None:
+        yield {}
+        return
+    with runtime_server(python) as server, running_in(server.open):
+        yield {"onnxruntime": server.version}
 
 
 def _answer(
@@ -178,10 +156,22 @@ def _answer(
 
 
 def main() -> None:
-    """Serve on stdin and stdout; whatever native code prints goes to stderr instead."""
-    writer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin.buffer, writer)
+    """Answer questions until the other side ends."""
+    channel = answering()
+    sessions: dict[int, Here] = {}
+    with contextlib.suppress(ChannelClosed):
+        while True:
+            question, arrays = channel.receive()
+            for number in question["free"]:
+                del sessions[number]
+            try:
+                answer, found = _answer(question, arrays, sessions)
+            except RunFailed as exc:
+                failed = {"node": exc.node, "operator": exc.operator, "reason": exc.reason}
+                answer, found = {"failed": failed}, {}
+            except TritonToolkitError as exc:
+                answer, found = {"error": exc.as_dict()}, {}
+            channel.send(answer, found)
 
 
 if __name__ == "__main__":

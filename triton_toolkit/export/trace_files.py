@@ -29,6 +29,7 @@ class ProjectFiles:
 
     def __init__(self, root: Path, ignored: Sequence[str] = ()) -> None:
         self.root = root.resolve()
+        self.ignored = tuple(ignored)
         self._ignored = [self.root / name for name in ignored]
         self._environments: dict[Path, bool] = {}
 

@@ -94,7 +94,7 @@ def test_a_server_that_dies_is_an_error_that_says_how(tmp_path):
     path = model(tmp_path / "m.onnx")
     with runtime_server(sys.executable) as server, running_in(server.open):
         session = Session(path)
-        os.kill(server._process.pid, signal.SIGKILL)
+        os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(ExportError, match="the process of ONNX Runtime ended with killed by SIGKILL"):
             session.predict({"x": np.zeros(1, np.float32), "n": np.int64([1])})
 
