@@ -12,6 +12,7 @@ from triton_toolkit.core.compare import Tolerances, compare_outputs
 from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import ExportError
+from triton_toolkit.export.exported import Exported
 from triton_toolkit.export.job import ExportJob
 from triton_toolkit.export.samples import InputMaker, SampleFunction
 from triton_toolkit.export.session import Session
@@ -58,7 +59,8 @@ class Context:
         if self.job.sample is None:
             return None
         function = load_callable(self.files, self.job.sample)
-        return SampleFunction(self.job.sample, function, self.job.dims, self.files)
+        names = [tensor.name for tensor in self.job.inputs]
+        return SampleFunction(self.job.sample, function, self.job.dims, self.files, names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class Candidate:
         outputs: Its outputs as they stand in the file.
         dims: Ranges of the inputs' dynamic dimensions.
         maker: Makes inputs at any of their sizes.
-        sources: Node name -> place in the user's code.
+        exported: How it was exported; None for a file that came as ONNX.
     """
 
     predict: Callable[[Arrays, str], Arrays]
@@ -82,7 +84,12 @@ class Candidate:
     outputs: tuple[TensorSpec, ...]
     dims: dict[str, Dim]
     maker: InputMaker
-    sources: Mapping[str, str] = field(default_factory=dict)
+    exported: Exported | None = None
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Node name -> place in the user's code, as far as known."""
+        return self.exported.sources if self.exported else {}
 
 
 def used_dims(inputs: tuple[TensorSpec, ...], dims: Mapping[str, Dim]) -> dict[str, Dim]:

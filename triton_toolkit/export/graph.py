@@ -163,13 +163,36 @@ def unused_inputs(model: onnx.ModelProto) -> list[str]:
 
 
 def node_sources(model: onnx.ModelProto) -> dict[str, str]:
-    """Return node name -> the stack trace that the exporter recorded, before it is stripped."""
+    """Return node name -> the stack trace that the exporter recorded, before it is stripped.
+
+    The exporter based on torch.export writes it into the node's metadata, the one based on TorchScript
+    into its doc string.
+    """
     found = {}
-    for node in model.graph.node:
-        for entry in node.metadata_props:
-            if entry.key == _STACK_TRACE:
-                found[node.name] = entry.value
+    for graph in all_graphs(model):
+        for node in graph.node:
+            traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
+            if text := "".join(traces) or node.doc_string:
+                found[node.name] = text
     return found
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model without functions of its own: their nodes stand where they were called.
+
+    TensorRT before 9.1 does not parse functions, and tools that rewrite graphs do not look into them.
+    """
+    import onnx.inliner
+
+    if not model.functions:
+        return model
+    own = {function.domain for function in model.functions}
+    inlined = onnx.inliner.inline_local_functions(model)
+    used = {node.domain for graph in all_graphs(inlined) for node in graph.node}
+    kept = [opset for opset in inlined.opset_import if opset.domain in used or opset.domain not in own]
+    del inlined.opset_import[:]
+    inlined.opset_import.extend(kept)
+    return inlined
 
 
 def _tensor(kind: str, value: onnx.ValueInfoProto) -> TensorSpec:

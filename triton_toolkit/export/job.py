@@ -37,13 +37,13 @@ class ExportJob:
         tolerances: How far each output may lie from the original's.
         metric: ``module:callable`` taking ``predict``; None without.
         max_absolute_drop: Largest loss of the metric against the original.
+        exporter: Of PyTorch's two exporters the one to take; ``auto``: the first that can.
         name: Model name, for messages.
         hashed: Files that the build watches anyway, from the spec.
         ignored: Folders below ``root`` that are outputs of a build, never inputs.
         external_data_bytes: Weights larger than this in total are stored beside the model.
         trust: Whether files that the model is loaded from may run code of their own.
         python: The model's own interpreter; None for that of tt.
-        environment: How the spec names that interpreter, for messages.
         runtime: The interpreter that has ONNX Runtime; None where the job's own has it.
     """
 
@@ -60,13 +60,13 @@ class ExportJob:
     tolerances: Tolerances = field(default_factory=lambda: default_tolerances("fp32"))
     metric: str | None = None
     max_absolute_drop: float = 0.0
+    exporter: Literal["auto", "dynamo", "torchscript"] = "auto"
     name: str = ""
     hashed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     external_data_bytes: int = EXTERNAL_DATA_BYTES
     trust: bool = False
     python: str | None = None
-    environment: str = ""
     runtime: str | None = None
 
     def to_json(self) -> str:

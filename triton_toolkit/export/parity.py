@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, "NDArray[Any]"]
 Shapes = dict[str, tuple[int, ...]]
+Why = Callable[[Sequence[Sizes], Sequence[Sizes]], str]
 
 
 _ROUNDING = 0.01
@@ -45,6 +46,7 @@ def prove(
     cases: Sequence[tuple[Sizes, Callable[[], Arrays]]],
     tolerances: Tolerances,
     sources: Mapping[str, str],
+    why: Why = lambda failed, right: "",
 ) -> Proof:
     """Run original and export on every case and compare.
 
@@ -56,6 +58,7 @@ def prove(
         cases: Sizes, and what makes the inputs of those sizes.
         tolerances: How far outputs may lie apart.
         sources: Node name -> place in the user's code.
+        why: Looks for what is at fault, given the sizes that fail and those that are right.
 
     Raises:
         ExportError: The original itself fails at some of the sizes.
@@ -80,7 +83,7 @@ def prove(
         failed = [sizes for sizes, _ in broken]
         raise explain_sizes(broken[0][1], failed, [sizes for sizes, _ in cases if sizes not in failed])
     if wrong:
-        raise _parity_error(wrong, right)
+        raise _parity_error(wrong, right, why)
     return proof
 
 
@@ -126,13 +129,17 @@ def _share(difference: Difference, wanted: Arrays) -> float:
     return difference.max_absolute / largest if largest else float("inf")
 
 
-def _parity_error(wrong: Sequence[tuple[Sizes, _Wrong]], right: Sequence[Sizes]) -> ExportError:
-    """Tell rounding, which a tolerance allows, from wrong results, which a size is to blame for."""
+def _parity_error(wrong: Sequence[tuple[Sizes, _Wrong]], right: Sequence[Sizes], why: Why) -> ExportError:
+    """Tell rounding, which a tolerance allows, from wrong results, which something is to blame for."""
     sizes, first = wrong[0]
-    error = ParityError(f"at {format_sizes(sizes)} {first.problem}")
+    error: ExportError = ParityError(f"at {format_sizes(sizes)} {first.problem}")
     share = max(problem.share for _, problem in wrong)
     if share > _ROUNDING:
-        return explain_sizes(error, [failed for failed, _ in wrong], right)
+        failed = [failed for failed, _ in wrong]
+        error = explain_sizes(error, failed, right)
+        reason = why(failed, right)
+        found = f". {reason[0].upper()}{reason[1:]}" if reason else ""
+        return ParityError(error.message + found, hint=error.hint, detail=error.detail)
     return ParityError(
         f"{error.message}; the error is at most {share:.2g} of the output's largest value",
         hint="that is rounding rather than a wrong result: where it is acceptable, raise the model's "

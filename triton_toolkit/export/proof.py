@@ -6,14 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.dims import Sizes, proof_sizes
-from triton_toolkit.errors import ExportError
+from triton_toolkit.errors import ExportError, ParityError
 from triton_toolkit.export.accuracy import Metric, check_accuracy
 from triton_toolkit.export.clean import write_graph
 from triton_toolkit.export.context import Candidate, Context
+from triton_toolkit.export.diagnose import diagnose
+from triton_toolkit.export.exported import Exported
+from triton_toolkit.export.exporters import both
 from triton_toolkit.export.graph import free_output_sizes, load_graph, unused_inputs, versions_of
 from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
 from triton_toolkit.export.job import ExportReport
+from triton_toolkit.export.locate import first_nonfinite
 from triton_toolkit.export.parity import Proof, prove
+from triton_toolkit.export.samples import format_sizes
 from triton_toolkit.export.shapes import settle_outputs
 from triton_toolkit.export.source import load_callable
 from triton_toolkit.repository.passport import Samples, write_samples
@@ -46,7 +51,7 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
         inputs=candidate.inputs,
         outputs=outputs,
         dims=candidate.dims,
-        onnx=versions_of(model),
+        onnx=versions_of(model) | ({"exporter": candidate.exported.exporter} if candidate.exported else {}),
         parity=proof.entries,
         accuracy=accuracy,
         notes=tuple(context.notes),
@@ -54,20 +59,61 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
 
 
 def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
-    combinations = list(proof_sizes(candidate.dims))
-    if golden not in combinations:
-        combinations.append(golden)
+    exported = candidate.exported
+    branches = exported.branches if exported else ()
+    wanted = [*proof_sizes(candidate.dims), golden, *(size for branch in branches for size in branch.sizes)]
+    wanted += exported.sizes if exported else ()
+    combinations = [sizes for index, sizes in enumerate(wanted) if sizes not in wanted[:index]]
     context.step(f"compare with the original at {len(combinations)} combination(s) of sizes")
     cases = [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
-    proof = prove(candidate.predict, candidate.session, cases, context.job.tolerances, candidate.sources)
-    for name in sorted(proof.nan_outputs):
-        if candidate.maker.from_user:
-            raise ExportError(
-                f"output {name!r} holds NaN for the sample inputs",
-                hint="a served NaN helps nobody: check the sample, or the division or logarithm in forward",
-            )
-        context.note(f"output {name!r} holds NaN for random inputs; a sample function gives a better proof")
+    try:
+        proof = prove(
+            candidate.predict,
+            candidate.session,
+            cases,
+            context.job.tolerances,
+            candidate.sources,
+            partial(diagnose, context, candidate),
+        )
+    except ParityError as exc:
+        raise _with_history(exported, exc) from exc
+    if exported is not None and exported.widened:
+        context.note("the model computes in bfloat16, the export in float32")
+    for branch in branches:
+        at = "; ".join(format_sizes(sizes) for sizes in branch.sizes)
+        context.note(f"forward takes another path where not {branch}; the export is right there too: at {at}")
+    _check_nan(context, candidate, proof, golden)
     return proof
+
+
+def _with_history(exported: Exported | None, error: ParityError) -> ExportError:
+    """Return the error with what belongs to it from before the proof."""
+    result: ExportError = error
+    if exported is not None and exported.widened:
+        result = ParityError(
+            f"{error.message}. The model computes in bfloat16, which has 8 bits, the export in float32",
+            hint="return module.float() from the source to serve what float32 gives, or state how far it may "
+            "lie from bfloat16: tolerance: {absolute: 0.01, relative: 0.03}",
+            detail=error.detail,
+        )
+    if exported is not None and exported.refused is not None:
+        result = both(exported.refused, result)
+    return result
+
+
+def _check_nan(context: Context, candidate: Candidate, proof: Proof, golden: Sizes) -> None:
+    for name in sorted(proof.nan_outputs):
+        if not candidate.maker.from_user:
+            context.note(
+                f"output {name!r} holds NaN for random inputs; a sample function gives a better proof"
+            )
+            continue
+        inputs = candidate.maker.at(golden)
+        first = first_nonfinite(context.path, inputs, sources=candidate.sources)
+        raise ExportError(
+            f"output {name!r} holds NaN for the sample inputs" + (f", first in {first}" if first else ""),
+            hint="a served NaN helps nobody: check the sample, or the division or logarithm in forward",
+        )
 
 
 def _check_rows(context: Context, candidate: Candidate) -> None:

@@ -11,13 +11,14 @@ from triton_toolkit.core.dims import Dim, example_sizes, proof_sizes
 from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
+from triton_toolkit.export.exporters import Model, export_model
 from triton_toolkit.export.graph import graph_outputs, load_graph
 from triton_toolkit.export.load import load_model
+from triton_toolkit.export.memory import check_memory, copy_of, same_arrays
 from triton_toolkit.export.original import Original
 from triton_toolkit.export.parity import explain_sizes
 from triton_toolkit.export.samples import InputMaker, format_sizes
-from triton_toolkit.export.session import Session
-from triton_toolkit.export.torch_onnx import export_torch
+from triton_toolkit.export.watch import Seen, check_batch_statistics, check_random, watch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,22 +50,25 @@ def prepare_torch(context: Context) -> Candidate:
     dims = used_dims(job.inputs, job.dims)
     maker = InputMaker(job.inputs, dims, context.sample_function())
     original = Original(module, [tensor.name for tensor in job.inputs], list(job.outputs), context.files)
-    example = _try_forward(context, original, maker, dims)
+    example, seen = _try_forward(context, original, maker, dims)
     context.step("export to ONNX")
-    sources = export_torch(replace(job, dims=dims), original, example, context.path, context.files)
+    model = Model(job=replace(job, dims=dims), original=original, maker=maker, example=example, seen=seen)
+    exported, session = export_model(context, model)
     return Candidate(
         predict=original.predict,
-        session=Session(context.path),
+        session=session,
         inputs=job.inputs,
         outputs=graph_outputs(load_graph(context.path)),
         dims=dims,
         maker=maker,
-        sources=sources,
+        exported=exported,
     )
 
 
-def _try_forward(context: Context, original: Original, maker: InputMaker, dims: Mapping[str, Dim]) -> Arrays:
-    """Run forward before the exporter does, and return the example inputs.
+def _try_forward(
+    context: Context, original: Original, maker: InputMaker, dims: Mapping[str, Dim]
+) -> tuple[Arrays, Seen]:
+    """Run forward before the exporter does; return the example inputs and what forward did with them.
 
     So the user meets errors of forward as they are, not as the exporter's. Where it fails at the
     example's sizes, all other sizes are tried too, to tell a model that is broken from one that works
@@ -72,6 +76,7 @@ def _try_forward(context: Context, original: Original, maker: InputMaker, dims: 
     """
     sizes = example_sizes(dims)
     example = maker.at(sizes)
+    twin = copy_of(original)
     try:
         first = original.predict(example, f"fails at {format_sizes(sizes)}")
     except ExportError as exc:
@@ -83,6 +88,37 @@ def _try_forward(context: Context, original: Original, maker: InputMaker, dims: 
                 failed += [others] if others != sizes else []
             else:
                 right.append(others)
-        raise explain_sizes(exc, failed, right) from exc
-    check_deterministic(first, original.predict(example), context.job.tolerances)
-    return example
+        raise _about_types(explain_sizes(exc, failed, right), original) from exc
+    seen = _watch(context, original, example, first)
+    if twin is None:
+        context.note("the module cannot be copied, so nobody knows whether forward keeps what it saw first")
+    else:
+        check_memory(original, twin, (example, first), context.job.tolerances)
+    return example, seen
+
+
+def _about_types(error: ExportError, original: Original) -> ExportError:
+    """Add a hint where forward fails because weights and inputs have different types."""
+    kinds = {str(each.dtype) for each in original.adapter.parameters() if each.is_floating_point()}
+    narrow = sorted(kinds & {"torch.bfloat16", "torch.float16"})
+    if not narrow or "dtype" not in error.message:
+        return error
+    return ExportError(
+        error.message,
+        hint=f"the weights are {narrow[0].removeprefix('torch.')}: return module.float() from the source, or "
+        "declare inputs of that type",
+        detail=error.detail,
+    )
+
+
+def _watch(context: Context, original: Original, example: Arrays, first: Arrays) -> Seen:
+    """Run forward again and see what it does; it must give the same, and nothing that cannot be exported."""
+    tensors = original.tensors(example)
+    with watch(tensors, context.files) as seen:
+        second = original.run(tensors)
+    check_random(seen, same_arrays(first, second))
+    check_deterministic(first, second, context.job.tolerances)
+    note = check_batch_statistics(seen, batched=context.job.batch_dim is not None)
+    if note:
+        context.note(note)
+    return seen

@@ -186,6 +186,11 @@ class TorchModel(_Exported):
         description="module:callable returning a torch.nn.Module; or the path of a .pt2 or TorchScript file, "
         "or of a Hugging Face model folder."
     )
+    exporter: Literal["auto", "dynamo", "torchscript"] = Field(
+        "auto",
+        description="Which of PyTorch's exporters writes the ONNX file: the one based on torch.export "
+        "(dynamo), the older one that records a run (torchscript), or the first of the two that can (auto).",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

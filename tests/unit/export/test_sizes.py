@@ -63,7 +63,8 @@ def test_a_branch_on_a_size_differs_at_the_other_side(project):
     text = caught.value.message
     assert "at batch=8 the export differs from the model: output 'y' differs in 24 of 24 elements" in text
     assert "(tolerance 0.0001 + 0.001 x |expected|)" in text
-    assert "fails at batch=5; batch=8 and is right at batch=1; batch=2; batch=4" in text
+    assert "fails at batch=5; batch=7; batch=8 and is right at batch=1; batch=2; batch=4" in text
+    assert "what was exported needs batch < 5 (nets.py:13, in forward)" in text
 
 
 def test_a_table_that_is_too_short_for_the_range_is_the_models_own_failure(project):
