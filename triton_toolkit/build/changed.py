@@ -8,11 +8,13 @@ comes after, and finds nothing to do where the doubt was needless.
 from __future__ import annotations
 
 import fnmatch
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from triton_toolkit.build.beside import files_beside
 from triton_toolkit.build.checkout import Checkout
 from triton_toolkit.build.recipe import Context, Recipe
 from triton_toolkit.build.reuse import known_reads
@@ -57,10 +59,13 @@ def _why(context: Context, recipe: Recipe, then: Spec | None, checkout: Checkout
     if _part(before) != _part(model):
         return f"its part of the spec changed {since}"
     try:
+        beside = [
+            os.path.relpath(path, context.project.root) for path in files_beside(context, recipe).values()
+        ]
         reads = known_reads(context, recipe)
     except TritonToolkitError as exc:  # told again, and as an error, where the model is built
         return exc.message
-    known = [*_named(context.project.root, model), *sorted(reads.names if reads else ())]
+    known = [*_named(context.project.root, model), *beside, *sorted(reads.names if reads else ())]
     changed = next(filter(None, (_differing(checkout, context.project.root, file) for file in known)), None)
     if changed:
         return f"{changed} changed {since}"
@@ -76,6 +81,8 @@ def _differing(checkout: Checkout, root: Path, name: str) -> str | None:
 
 def _named(root: Path, model: Model) -> Iterator[str]:
     """Yield the files and folders that a model's part of the spec names."""
+    if model.env is not None and model.env.lock is not None:
+        yield model.env.lock
     match model.kind:
         case "torch" | "onnx":
             yield from model.hashed

@@ -23,7 +23,12 @@ include: [models/*.yaml]
 families:
   small: {kind: python, outputs: {y: {dtype: fp32, shape: [3]}}}
 models:
-  net: {kind: onnx, source: net.onnx, dims: {batch: [1, 2, 4]}, batch_dim: batch}
+  net:
+    kind: onnx
+    source: net.onnx
+    dims: {batch: [1, 2, 4]}
+    batch_dim: batch
+    serve: {output: {y: {label_filename: labels.txt}}}
   sampled: {kind: onnx, source: net.onnx, dims: {batch: [1, 2, 4]}, sample: "samples:x", batch_dim: batch}
   old: {kind: prebuilt, path: old}
 """
@@ -52,6 +57,7 @@ def write_project(root: Path) -> None:
         (root / "py" / name / "model.py").write_text("class TritonPythonModel: pass\n")
     (root / "models/python.yaml").write_text("".join(INCLUDED.format(name=name) for name in names))
     (root / "samples.py").write_text(SAMPLES)
+    (root / "labels.txt").write_text("one\ntwo\nthree\n")
     (root / "sizes.py").write_text("")
     (root / "old/1").mkdir(parents=True)
     (root / "old/1/model.py").write_text("")
@@ -143,6 +149,11 @@ def test_a_changed_source_builds_all_that_share_it(built: Runner, root: Path) ->
     assert list(built()) == ["net", "sampled"]
 
 
+def test_a_changed_label_file_builds_its_model(built: Runner, root: Path) -> None:
+    (root / "labels.txt").write_text("1\n2\n3\n")
+    assert list(built()) == ["net"]
+
+
 def test_a_changed_prebuilt_folder_builds_it(built: Runner, root: Path) -> None:
     (root / "old/labels.txt").write_text("one\n")
     assert list(built()) == ["old"]
@@ -162,7 +173,7 @@ def test_a_changed_step_builds_its_ensemble_and_the_other_steps_that_it_needs(
     ("file", "old", "new", "changed"),
     [
         ("models/python.yaml", "m7: {extends", "m7: {serve: {instance_group: [{count: 2}]}, extends", ["m7"]),
-        ("tt.yaml", "source: net.onnx, dims", "source: net.onnx, slo: {require: ['p99<1ms']}, dims", []),
+        ("tt.yaml", "  sampled: {", "  sampled: {slo: {require: ['p99<1ms']}, ", []),
         ("tt.yaml", "# nothing", "", []),
         ("models/python.yaml", "m7: {", "\n\n# a remark\nm7: {", []),
     ],
