@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
-from triton_toolkit.build.recipe import Context, Made, spec_hash, tool_versions
+from triton_toolkit.build.recipe import Context, Made, environment_key, spec_hash, tool_versions
 from triton_toolkit.build.samples import Tensors, load_sample, served_shape
 from triton_toolkit.config.describe import EnsembleStep
 from triton_toolkit.core.tensors import TensorSpec
@@ -63,6 +63,7 @@ class EnsembleRecipe:
     def key(self) -> dict[str, str]:
         """Return the spec part and the content of every step's built version."""
         key = {"spec": spec_hash(self._model), **tool_versions("triton-toolkit")}
+        key |= environment_key(self._context, self._model)
         for step in self._model.steps:
             passport = self._context.passport(step.model)
             key[f"step {step.model}"] = "not built" if passport is None else passport.identity()

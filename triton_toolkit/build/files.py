@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes, sha256_file, write_text
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
-from triton_toolkit.build.recipe import Context, Made, dim_range, spec_hash, tool_versions
+from triton_toolkit.build.recipe import Context, Made, dim_range, environment_key, spec_hash, tool_versions
 from triton_toolkit.build.samples import Tensors, load_sample
 from triton_toolkit.build.tree import check_tree, ignored_names
 from triton_toolkit.config.message import format_config, load_config
@@ -83,6 +83,7 @@ class PythonRecipe:
             "serve.default_model_filename": self._hash_of_serve("default_model_filename"),
             f"files {self._model.files}": _tree_hash(self._source),
             **tool_versions("triton-toolkit"),
+            **environment_key(self._context, self._model),
         }
 
     def _hash_of_serve(self, key: str) -> str:
@@ -165,6 +166,7 @@ class PrebuiltRecipe:
             "prebuilt config": sha256_file(self._source / CONFIG_NAME),
             f"prebuilt version {self._version}": _tree_hash(self._source / str(self._version)),
             **{f"prebuilt file {name}": sha256_file(path) for name, path in self.beside_config()},
+            **environment_key(self._context, self._model),
         }
 
     def make(self, folder: Path, progress: Progress) -> Made:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from triton_toolkit import _workspace
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from triton_toolkit.build.cache import StageCache
+    from triton_toolkit.export.environments import Environment
     from triton_toolkit.spec.entries import DimEntry
     from triton_toolkit.spec.models import Model
 
@@ -74,6 +75,8 @@ class Made:
     accuracy: dict[str, Any] = field(default_factory=dict)
     precision: dict[str, Any] = field(default_factory=dict)
     speed: dict[str, Any] = field(default_factory=dict)
+    tolerance: dict[str, Any] | None = None
+    """Of the served outputs against the golden sample; that of the model where left out."""
     dependencies: tuple[str, ...] = ()
     tools: dict[str, str] = field(default_factory=dict)
     requires: list[str] = field(default_factory=list)
@@ -109,9 +112,43 @@ class Recipe(Protocol):
         """Yield files that lie beside ``config.pbtxt`` (labels …): name, source."""
 
 
-def spec_hash(model: Model, *, without: frozenset[str] = frozenset({"serve", "slo", "extends"})) -> str:
+NOT_BUILT = frozenset({"serve", "slo", "extends", "env", "trust"})
+"""Keys of a model that do not decide what is in its version folder. An environment does by its content,
+see ``environment_key``; without trust a build fails or gives the same."""
+
+
+def spec_hash(model: Model, *, without: frozenset[str] = NOT_BUILT) -> str:
     """Return the hash of the part of a model's spec that the version folder depends on."""
     return sha256_bytes(canonical_json(model.model_dump(mode="json", exclude=set(without))).encode())
+
+
+def environment_key(context: Context, model: Model) -> dict[str, str]:
+    """Return the part of a key that stands for the model's own environment; {} without one."""
+    from triton_toolkit.export import environments
+
+    return environments.environment_key(context.project.root, _environment(model))
+
+
+def interpreter(
+    context: Context, name: str, kind: Literal["torch", "onnx", "sample"], progress: Progress
+) -> str | None:
+    """Return the model's own interpreter, made where it is not there yet; None for that of tt.
+
+    Raises:
+        EnvironmentProblem: It is missing or does not run, or its lock does not install.
+        MissingDependencyError: It lacks a package that ``kind`` needs.
+    """
+    from triton_toolkit.export.environments import prepare_environment
+
+    model = context.project.model(name)
+    python = prepare_environment(context.project.root, _environment(model), kind, progress, name)
+    return None if python is None else str(python)
+
+
+def _environment(model: Model) -> Environment | None:
+    from triton_toolkit.export.environments import Environment
+
+    return None if model.env is None else Environment(python=model.env.python, lock=model.env.lock)
 
 
 def tool_versions(*packages: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._files import write_text
 from triton_toolkit._progress import Progress
-from triton_toolkit.build.recipe import Context, Made
+from triton_toolkit.build.recipe import Context, Made, interpreter
 from triton_toolkit.core.compare import Tolerances, compare_outputs
 from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.tensors import Extent, TensorSpec
@@ -70,6 +70,8 @@ def load_sample(
         },
         batch_dim=made.batch_dim,
         ignored=context.ignored,
+        python=interpreter(context, name, "sample", progress),
+        trust=context.project.model(name).trust,
     )
     with tempfile.TemporaryDirectory(prefix="tt-sample-") as scratch:
         report = run_export(job, Path(scratch), progress)

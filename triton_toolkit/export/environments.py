@@ -91,11 +91,12 @@ def environment_key(root: Path, environment: Environment | None) -> dict[str, st
     """Return what a build depends on by its environment, part -> hash; makes and changes nothing.
 
     A lock counts by its content, with the files that it includes, and the version of Python; an
-    interpreter by the versions of all its packages. One that is not there now gives {}: without it
-    nothing can be rebuilt, so that does not make a built version stale.
+    interpreter by the versions of all its packages. Of one that is not there now nothing is known: without
+    it nothing can be rebuilt, so that does not make a built version stale.
     """
     if environment is None:
         return {}
+    known = {"environment": "its own"}
     try:
         if environment.lock is not None:
             value = _lock_hash(root, environment.lock, _base(root, environment))
@@ -103,8 +104,8 @@ def environment_key(root: Path, environment: Environment | None) -> dict[str, st
             found = inspect_interpreter(find_interpreter(root, str(environment.python)))
             value = sha256_bytes(canonical_json([found.version, dict(found.packages)]).encode())
     except EnvironmentProblem:
-        return {}
-    return {"tool environment": value}
+        return known
+    return known | {"tool environment": value}
 
 
 def prepare_environment(

@@ -20,6 +20,7 @@ from triton_toolkit.export.environments import (
 )
 from triton_toolkit.export.run import run_export
 
+OWN = {"environment": "its own"}
 NOT_THERE = ("pydantic", "onnxruntime", "click", "tritonclient", "yaml", "rich", "jinja2_of_tt")
 
 
@@ -138,11 +139,11 @@ def test_the_key_follows_the_packages_of_an_interpreter(tmp_path):
     link_packages(site_packages(tmp_path / "env"), "typing_extensions")
     inspect_interpreter.cache_clear()
     after = environment_key(tmp_path, Environment(python="env/bin/python"))
-    assert before.keys() == after.keys() == {"tool environment"}
+    assert before.keys() == after.keys() == {"environment", "tool environment"}
     assert before != after
     python.unlink()
     inspect_interpreter.cache_clear()
-    assert environment_key(tmp_path, Environment(python="env/bin/python")) == {}
+    assert environment_key(tmp_path, Environment(python="env/bin/python")) == OWN
 
 
 def test_the_key_follows_a_lock_and_what_it_includes(tmp_path):
@@ -158,7 +159,7 @@ def test_the_key_follows_a_lock_and_what_it_includes(tmp_path):
         keys.append(environment_key(tmp_path, entry))
     assert len({key["tool environment"] for key in keys}) == 4
     assert not (tmp_path / ".tt").exists()
-    assert environment_key(tmp_path, Environment(lock="locks/b.lock")) == {}
+    assert environment_key(tmp_path, Environment(lock="locks/b.lock")) == OWN
 
 
 def test_a_missing_lock_is_one_clear_error(tmp_path):

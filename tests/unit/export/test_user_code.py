@@ -147,7 +147,7 @@ def test_the_other_side_is_the_named_interpreter(elsewhere, python):
 
 def test_errors_of_the_other_side_say_where(elsewhere):
     with pytest.raises(
-        ExportError, match=r"^nets:raises raised: KeyError: 'x' \(nets\.py:31, in raises\)"
+        ExportError, match=r"^nets:raises raised: KeyError: 'x' \(nets\.py:30, in raises\)"
     ) as caught:
         elsewhere.load("nets:raises")()
     assert "Traceback" in caught.value.detail
