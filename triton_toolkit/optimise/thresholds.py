@@ -17,9 +17,8 @@ ENTROPY_LEVELS = 128
 PERCENTILE = 99.99
 """Share of magnitudes, in percent, that is not clipped."""
 
-_VALUES_PER_BIN = 4
-
 _LEAST_PICTURE = 1e-4
+"""What the last bin of Q holds at least; see ``entropy_bins``."""
 
 _MOST_BINS = 4 * BINS
 _MOST_VALUES = 2**16
@@ -35,11 +34,13 @@ class Histogram:
     """
 
     def __init__(self) -> None:
+        import numpy as np
+
         self.low = math.inf
         self.high = -math.inf
         self.has_nan = False
         self.width = 0.0
-        self.counts: NDArray[Any] | None = None
+        self.counts: NDArray[Any] = np.zeros(0, np.int64)
 
     @property
     def magnitude(self) -> float:
@@ -68,7 +69,7 @@ class Histogram:
         """Make room for a magnitude."""
         import numpy as np
 
-        if self.counts is None:
+        if not self.width:
             self.width, self.counts = top / BINS, np.zeros(BINS, np.int64)
         while top > self.width * _MOST_BINS:
             self.width, self.counts = 2 * self.width, _pairs(self.counts)
@@ -79,8 +80,6 @@ class Histogram:
     def _bin(self, magnitudes: NDArray[Any]) -> None:
         import numpy as np
 
-        if self.counts is None:  # pragma: no cover - _grow has made them
-            return
         index = np.minimum((magnitudes / self.width).astype(np.int64), len(self.counts) - 1)
         self.counts += np.bincount(index, minlength=len(self.counts))
 
@@ -92,7 +91,7 @@ class Histogram:
         """Return the range that holds this percentage of the magnitudes other than 0."""
         import numpy as np
 
-        if self.counts is None or not math.isfinite(self.magnitude):
+        if not self.width or not math.isfinite(self.magnitude):
             return self.minmax()
         reached = np.cumsum(self.counts)
         bins = int(np.searchsorted(reached, percent / 100 * reached[-1])) + 1
@@ -101,15 +100,11 @@ class Histogram:
     def entropy(self) -> tuple[float, float]:
         """Return the range whose INT8 picture of the values diverges least from them.
 
-        See ``entropy_bins``. Bins are joined until they hold a few values each: in the histogram of a
-        tensor with a few hundred values, most empty bins are chance, and clipping them looks free.
+        See ``entropy_bins``.
         """
-        if self.counts is None or not math.isfinite(self.magnitude):
+        if not self.width or not math.isfinite(self.magnitude):
             return self.minmax()
-        counts, joined = self.counts, 1
-        while counts.sum() < _VALUES_PER_BIN * len(counts):
-            counts, joined = _pairs(counts), 2 * joined
-        return self._within(joined * entropy_bins(counts))
+        return self._within(entropy_bins(self.counts))
 
     def _within(self, bins: int) -> tuple[float, float]:
         limit = bins * self.width
@@ -124,7 +119,7 @@ def entropy_bins(counts: NDArray[Any], levels: int = ENTROPY_LEVELS) -> int:
     (bin j belongs to span j * levels // i) spreads what it holds evenly over its bins that are not
     empty. Where only what lies beyond is in P's last bin, Q has a ten-thousandth of a value there: the
     divergence stays finite, and outliers far off can be clipped. The i with the least divergence of Q
-    from P wins; of equal ones the largest, which clips least.
+    from P wins.
 
     The divergence is the generalized one of Kullback and Leibler, the sum of p log(p / q) - p + q. Where
     little is clipped it is the usual one; but Q is not scaled up to the size of P, since then a tensor
@@ -152,8 +147,7 @@ def entropy_bins(counts: NDArray[Any], levels: int = ENTROPY_LEVELS) -> int:
     last_picture = np.where(last > 0, spread[:, -1], _LEAST_PICTURE)
     pictured = _times_log(inside, spread).sum(axis=1) + _times_log(beyond, last_picture)
     divergence = (own - pictured - beyond) / total[-1]
-    best = divergence.min()
-    return int(held[np.flatnonzero(divergence <= best + 1e-12 * max(1.0, abs(best)))[-1]])
+    return int(held[divergence.argmin()])
 
 
 def _pairs(counts: NDArray[Any]) -> NDArray[Any]:

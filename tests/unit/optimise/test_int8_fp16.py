@@ -86,6 +86,14 @@ def test_weights_are_rounded_with_the_scales_that_fp16_has(net):
     assert (np.abs(integers * scales - original) <= scales * 0.5001).all()
 
 
+def test_scales_of_activations_are_rounded_up(net):
+    """Rounded down, the largest value that calibration saw would be clipped."""
+    largest = max(np.abs(batch["x"]).max() for batch in batches(IMAGE))
+    scale = weight(net, "x/int8_scale").astype(np.float64)
+    assert largest <= scale * 127 * (1 + 1e-7)
+    assert scale * 127 < largest * 1.001
+
+
 def test_small_weights_keep_their_precision(tmp_path):
     """Weights of 1e-5 have scales of 8e-8, where FP16 has steps of 6e-8."""
     path = save(
@@ -161,7 +169,7 @@ def test_an_older_opset_is_brought_to_19(tmp_path):
 
 def test_a_release_without_opset_19_is_refused_with_one_that_has_it(tmp_path):
     path = convnet(tmp_path / "model.onnx", opset=17, ir_version=8)
-    with pytest.raises(ExportError, match="needs opset 19, .* the release runs at most 18") as caught:
+    with pytest.raises(ExportError, match=r"needs opset 19, .* the release runs at most 18") as caught:
         convert(path, tmp_path / "out.onnx", batches(IMAGE), highest_opset=18)
     assert 'release: "23.05" or later' in caught.value.hint
     assert not (tmp_path / "out.onnx").exists()

@@ -102,6 +102,13 @@ def test_a_dequantizer_of_an_input_is_not_int8_of_ours_to_judge(tmp_path):
 
 
 BACK = [node("DequantizeLinear", "q s z", "y")]
+
+
+def test_integers_that_are_cast_to_floats_are_not_int8(tmp_path):
+    nodes = [*QUANTIZE[:1], *WEIGHT, node("Cast", "xq", "floats", to=1), node("Conv", "floats wd", "y")]
+    assert reasons(placement(tmp_path, nodes)) == {"y": "not from DequantizeLinear: 'floats' (from Cast)"}
+
+
 AFTER = {
     "relu": ([node("Relu", "c", "r"), node("QuantizeLinear", "r s z", "q"), *BACK], 1),
     "pool": (
@@ -110,6 +117,7 @@ AFTER = {
     ),
     "nothing": ([node("QuantizeLinear", "c s z", "q"), *BACK], 1),
     "softmax": ([node("Softmax", "c", "r"), node("QuantizeLinear", "r s z", "q"), *BACK], 0),
+    "an output itself": ([node("QuantizeLinear", "y s z", "q"), node("DequantizeLinear", "q s z", "d")], 0),
     "output": ([node("Identity", "c", "y")], 0),
     "read twice": (
         [
@@ -126,7 +134,7 @@ AFTER = {
 @pytest.mark.parametrize(("nodes", "int8_out"), AFTER.values(), ids=AFTER.keys())
 def test_a_result_that_stays_float_is_counted(tmp_path, nodes, int8_out):
     """DINOv2, TensorRT#4273: INT8 products between float operators, with a reformat on each side."""
-    found = placement(tmp_path, [*QUANTIZE, *WEIGHT, node("Conv", "xd wd", "c"), *nodes])
+    found = placement(tmp_path, [*QUANTIZE, *WEIGHT, node("Conv", "xd wd", nodes[0].input[0]), *nodes])
     assert found.as_dict()["int8_out"] == int8_out
     assert found.text == f"1 of 1 layers in INT8, {int8_out} of them hand INT8 on"
 
