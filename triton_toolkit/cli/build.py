@@ -76,8 +76,12 @@ def command(
         cache=None if no_cache else cache or project.root / CACHE_NAME,
         changed_since=changed_since,
     )
-    with console.progress() as progress:
-        reports = run_build(project, options, progress)
+    try:
+        with console.progress() as progress:
+            reports = run_build(project, options, progress)
+    except KeyboardInterrupt:
+        click.echo("What was built before stays; the same command goes on from there.", err=True)
+        raise
     if json_mode:
         console.json(
             {
