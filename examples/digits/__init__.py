@@ -1,8 +1,8 @@
 """Handwritten digits: a small trained CNN, with real images and labels to measure it on.
 
-``tt.yaml`` names three functions of this module: ``model`` (the source), ``sample`` (example
-inputs), and ``accuracy`` (the metric that an export must keep). Imports stay inside the functions
-where only one of the three needs them.
+``tt.yaml`` names four functions of this module: ``model`` (the source), ``sample`` (example
+inputs), ``accuracy`` (the metric that an export must keep), and ``calibration`` (what ranges are
+measured on). Imports stay inside the functions where only one of them needs them.
 """
 
 from __future__ import annotations
@@ -58,3 +58,14 @@ def accuracy(predict: Callable[[Arrays], Arrays]) -> float:
         logits = predict({"image": images[start : start + _BATCH]})["logits"]
         right += int((logits.argmax(axis=1) == labels[start : start + _BATCH]).sum())
     return right / len(images)
+
+
+def calibration() -> list[Arrays]:
+    """Return 256 images of the training split in batches of 32: INT8 and FP16 measure ranges on them.
+
+    Never the held-out images, which ``accuracy`` judges the result on.
+    """
+    from examples.digits.data import training
+
+    images, _ = training()
+    return [{"image": images[start : start + _BATCH]} for start in range(0, 256, _BATCH)]

@@ -1,43 +1,88 @@
-"""Recipes for ONNX Runtime: a PyTorch model that is exported, and an ONNX file taken as it is."""
+"""Recipes for ONNX Runtime: a PyTorch model that is exported, and an ONNX file, in any precision."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
-from triton_toolkit.build.recipe import Context, Made, file_hashes, spec_hash, tool_versions
-from triton_toolkit.build.stage import Stage, run_stage
+from triton_toolkit.build.recipe import (
+    NOT_BUILT,
+    Context,
+    Made,
+    environment_key,
+    file_hashes,
+    interpreter,
+    spec_hash,
+    tool_versions,
+)
+from triton_toolkit.build.stage import Stage, processor, run_stage
+from triton_toolkit.core.sources import SourceKind, near_path, source_kind
+from triton_toolkit.repository.layout import SAMPLES_NAME
 from triton_toolkit.repository.passport import Passport
 
 if TYPE_CHECKING:
-    from triton_toolkit.export.job import ExportJob
+    from triton_toolkit.export.job import ExportJob, ExportReport
+    from triton_toolkit.optimise.job import OptimiseJob, OptimiseReport, Precision
+    from triton_toolkit.spec.entries import Variant
     from triton_toolkit.spec.models import OnnxModel, TorchModel
+
+_OF_VARIANTS = frozenset({"variants", "serve_variant", "also"})
+_SEARCH_FOLDER = ".tt/optimise"
+"""Below the project's root: calibration tables and the state of sensitivity searches."""
 
 
 class ExportRecipe:
-    """Runs the export worker, which writes ``model.onnx`` and the golden samples."""
+    """Runs the export, which every variant starts from, and then what makes the variant."""
 
     backend = "onnxruntime"
-    measured = False
 
     def __init__(self, context: Context, name: str, model: TorchModel | OnnxModel) -> None:
         self.name = name
-        self.variant = model.variant if model.kind == "torch" else ""
+        self.variant = model.variant
         self._context = context
         self._model = model
+        if model.kind == "torch" and source_kind(model.source) is SourceKind.PATH:
+            self._check_path(model.source)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the passport holds figures of this processor: every variant is timed."""
+        return self._chosen.precision != "fp32"
+
+    @property
+    def _chosen(self) -> Variant:
+        return self._model.variants[self.variant]
 
     def key(self) -> dict[str, str]:
         """Return the spec part, the release's limits, the tools, and the files named in the spec."""
-        tools = ("torch", "onnxscript") if self._model.kind == "torch" else ()
+        variant = {} if self._chosen.precision == "fp32" else self._variant_key()
+        return {**self._export_key(), **variant}
+
+    def _export_key(self) -> dict[str, str]:
+        """Return what the FP32 file depends on, the same for all variants."""
+        tools = ("onnx", "torch", "onnxscript") if self._model.kind == "torch" else ("onnx",)
         return {
-            "spec": spec_hash(self._model),
+            "spec": spec_hash(self._model, without=NOT_BUILT | _OF_VARIANTS),
             "opset": str(self._context.opset),
             "ir_version": str(self._context.ir_version),
-            **tool_versions("triton-toolkit", "onnx", "onnxruntime", *tools),
+            **tool_versions("triton-toolkit", "onnxruntime", *(() if self._model.env else tools)),
+            **environment_key(self._context, self._model),
             **{f"hashed {name}": sha for name, sha in self._hashed().items()},
+        }
+
+    def _variant_key(self) -> dict[str, str]:
+        """Return what making the variant depends on beyond the FP32 file."""
+        chosen = canonical_json(self._chosen.model_dump(mode="json"))
+        return {
+            "variant": sha256_bytes(chosen.encode()),
+            "on cpu": str(self._on_cpu()),
+            "reduce_range": str(self._reduce_range()),
         }
 
     def _hashed(self) -> dict[str, str]:
@@ -49,29 +94,80 @@ class ExportRecipe:
                 raise self._context.project.error(at, f"no such file: {name}")
         return hashes
 
+    def _check_path(self, source: str) -> None:
+        project = self._context.project
+        path = project.root / source
+        if not path.exists():
+            near = near_path(path)
+            meant = f"; did you mean {(Path(source).parent / near).as_posix()!r}?" if near else ""
+            message = f"there is no file or folder {source!r}{meant}"
+            raise project.error(("models", self.name, "source"), message, "a function is module:callable")
+
     def make(self, folder: Path, progress: Progress) -> Made:
-        """Export and prove; see ``triton_toolkit.export``."""
+        """Export and prove, then make and judge the variant; see ``export`` and ``optimise``."""
+        if self._chosen.precision == "fp32":
+            return self._made(self._export(folder, progress))
+        with tempfile.TemporaryDirectory(prefix="tt-variant-") as scratch:
+            exported = self._export(Path(scratch), progress)
+            variant = self._optimise(Path(scratch), exported, folder, progress)
+            shutil.copyfile(Path(scratch) / SAMPLES_NAME, folder / SAMPLES_NAME)
+        return self._made(exported, variant)
+
+    def _export(self, folder: Path, progress: Progress) -> ExportReport:
         from triton_toolkit.export.job import ExportReport
         from triton_toolkit.export.run import run_export
 
         stage = Stage(
             name="export",
             model=self.name,
-            key=self.key,
-            run=lambda: run_export(self._job(), folder, progress),
+            key=self._export_key,
+            run=lambda: run_export(self._export_job(progress), folder, progress),
             read=ExportReport.from_dict,
         )
-        report = run_stage(self._context, stage, folder, progress)
+        return run_stage(self._context, stage, folder, progress)
+
+    def _optimise(
+        self, exported: Path, report: ExportReport, folder: Path, progress: Progress
+    ) -> OptimiseReport:
+        from triton_toolkit.optimise.job import OptimiseReport
+        from triton_toolkit.optimise.run import run_optimise
+
+        given = {f"exported {name}": sha for name, sha in hash_tree(exported).items()}
+        given["original metric"] = str(report.accuracy.get("original"))
+        stage = Stage(
+            name="optimise",
+            model=self.name,
+            key=lambda: {**self.key(), **given, "processor": processor()},
+            run=lambda: run_optimise(self._optimise_job(exported, report, progress), folder, progress),
+            read=OptimiseReport.from_dict,
+        )
+        return run_stage(self._context, stage, folder, progress)
+
+    def _made(self, exported: ExportReport, variant: OptimiseReport | None = None) -> Made:
+        made: dict[str, Any] = {
+            "onnx": exported.onnx,
+            "parity": exported.parity,
+            "accuracy": exported.accuracy,
+            "dependencies": tuple(exported.dependencies),
+            "tools": exported.tools,
+        }
+        if variant is not None:
+            made = {
+                "onnx": variant.onnx,
+                "parity": variant.parity,
+                "accuracy": variant.accuracy,
+                "precision": variant.precision,
+                "speed": variant.speed,
+                "tolerance": self._model.tolerances(self._chosen).as_dict(),
+                "dependencies": tuple(sorted({*exported.dependencies, *variant.dependencies})),
+                "tools": {**exported.tools, **variant.tools},
+            }
         return Made(
-            inputs=report.inputs,
-            outputs=report.outputs,
+            inputs=exported.inputs,
+            outputs=exported.outputs,
             batch_dim=self._model.batch_dim,
-            dims={name: [dim.min, dim.opt, dim.max] for name, dim in report.dims.items()},
-            onnx=report.onnx,
-            parity=report.parity,
-            accuracy=report.accuracy,
-            dependencies=tuple(report.dependencies),
-            tools=report.tools,
+            dims={name: [dim.min, dim.opt, dim.max] for name, dim in exported.dims.items()},
+            **made,
         )
 
     def config(self, passport: Passport) -> str:
@@ -82,11 +178,24 @@ class ExportRecipe:
         """Yield nothing: an exported model has no further files."""
         return iter(())
 
-    def _job(self) -> ExportJob:
+    def _on_cpu(self) -> bool:
+        """Say whether the variant may be served on a CPU: unless every instance is asked onto a GPU."""
+        groups = self._model.serve.get("instance_group") or [{}]
+        return not all(isinstance(g, dict) and g.get("kind") == "KIND_GPU" for g in groups)
+
+    def _reduce_range(self) -> bool:
+        """Say whether INT8 weights get 7 bits, the same on every machine.
+
+        A CPU without VNNI adds two products of 8 bits in 16, which saturates; nobody knows at build
+        time on which CPU the model will be served.
+        """
+        chosen = self._chosen.reduce_range
+        return self._on_cpu() if chosen is None else chosen
+
+    def _export_job(self, progress: Progress) -> ExportJob:
         from triton_toolkit.export.job import ExportJob
 
         model = self._model
-        accuracy = model.accuracy if model.kind == "torch" else None
         return ExportJob(
             root=self._context.project.root,
             kind=model.kind,
@@ -102,6 +211,41 @@ class ExportRecipe:
             tolerances=model.tolerances(),
             hashed=tuple(model.hashed),
             ignored=self._context.ignored,
-            metric=accuracy.metric if accuracy else None,
-            max_absolute_drop=accuracy.max_absolute_drop if accuracy else 0.0,
+            python=interpreter(self._context, self.name, model.kind, progress),
+            trust=model.trust,
+            metric=model.accuracy.metric if model.accuracy else None,
+            max_absolute_drop=model.accuracy.max_absolute_drop if model.accuracy else 0.0,
+            exporter=model.exporter if model.kind == "torch" else "auto",
+        )
+
+    def _optimise_job(self, exported: Path, report: ExportReport, progress: Progress) -> OptimiseJob:
+        from triton_toolkit.optimise.job import OptimiseJob
+
+        model, chosen, root = self._model, self._chosen, self._context.project.root
+        drop = model.accuracy.max_absolute_drop if model.accuracy else 0.0
+        return OptimiseJob(
+            root=root,
+            name=self.name,
+            variant=self.variant,
+            precision=cast("Precision", chosen.precision),
+            exported=exported,
+            inputs=report.inputs,
+            outputs=report.outputs,
+            dims=report.dims,
+            batch_dim=model.batch_dim,
+            opset=self._context.opset,
+            tolerances=model.tolerances(self._chosen),
+            sample=model.sample,
+            calibration=chosen.calibration,
+            metric=model.accuracy.metric if model.accuracy else None,
+            original_metric=report.accuracy.get("original"),
+            max_absolute_drop=drop if chosen.max_absolute_drop is None else chosen.max_absolute_drop,
+            keep=tuple(chosen.keep),
+            reduce_range=self._reduce_range(),
+            on_cpu=self._on_cpu(),
+            state=root / _SEARCH_FOLDER / self.name,
+            hashed=tuple(model.hashed),
+            ignored=self._context.ignored,
+            trust=model.trust,
+            python=interpreter(self._context, self.name, model.kind, progress),
         )

@@ -384,9 +384,11 @@ def _passport(context: Context, recipe: Recipe, made: Made, folder: Path, *, con
         dims=made.dims,
         onnx=made.onnx,
         release=context.release,
-        tolerance=model.tolerances().as_dict(),
+        tolerance=made.tolerance or model.tolerances().as_dict(),
         parity=made.parity,
         accuracy=made.accuracy,
+        precision=made.precision,
+        speed=made.speed,
         requires=made.requires,
     )
 

@@ -12,6 +12,7 @@ from triton_toolkit.cli._options import json_option, spec_option
 
 if TYPE_CHECKING:
     from triton_toolkit.build.run import ModelReport
+    from triton_toolkit.repository.passport import Passport
     from triton_toolkit.cli._output import Console
 
 
@@ -141,7 +142,24 @@ def _proof(report: ModelReport) -> str:
     if report.passport.accuracy:
         figures = report.passport.accuracy
         parts.append(f"accuracy {figures['exported']:.4f} (original {figures['original']:.4f})")
+    parts += _of_variant(report.passport)
     return "; ".join(parts)
+
+
+def _of_variant(passport: Passport) -> list[str]:
+    """Return how much of a variant has its precision, and whether it is faster."""
+    precision, speed = passport.precision, passport.speed
+    parts = []
+    if precision:
+        placed = precision["placement"]
+        count = (
+            f"{placed['int8']} of {placed['layers']} layers" if placed else f"{precision['lowered']} nodes"
+        )
+        parts.append(f"{count} in {precision['declared']}")
+    if speed:
+        verdict = {True: "", False: ": not faster", None: ": undecided"}[speed["faster"]]
+        parts.append(f"{speed['ratio']:.2f} times as fast as fp32{verdict}")
+    return parts
 
 
 def _exit(reports: Sequence[ModelReport], *, json_mode: bool) -> None:

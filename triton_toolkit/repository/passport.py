@@ -48,7 +48,7 @@ class Passport:
         release: Triton container that opset and IR version were chosen for; None without.
         tolerance: How far served outputs may lie from the samples; ``core.tolerances`` reads it.
         parity: Figures of the proof against the original, one entry a combination of sizes.
-        accuracy: metric, original, exported (or variant), drop; {} where none was asked for.
+        accuracy: metric, original, exported, drop; {} where none was asked for.
         precision: What a variant in another precision holds: declared, kept (node -> why it stays in
             FP32), nodes by precision, what was tried; {} for fp32.
         speed: Whether a variant is faster than fp32 on the machine that built it; {} for fp32.

@@ -140,7 +140,7 @@ def test_a_crash_is_an_error_that_says_how_to_see_it_again(project, scratch, cod
     with pytest.raises(ExportError) as caught:
         run_export(project.job(kind="sample", sample="nets:sample", name="net"), project.out, Silent())
     error = caught.value
-    assert error.message == f"net: the export process ended with {end}"
+    assert error.message == f"net: the sample process ended with {end}"
     assert "last words" in error.detail
     (folder,) = (project.root / ".tt/crashes").iterdir()
     assert error.hint == f"run it again with: {folder}/reproduce.sh"

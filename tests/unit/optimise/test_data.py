@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from triton_toolkit.core.compare import default_tolerances
+from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.trace_files import ProjectFiles
+from triton_toolkit.export.user_code import functions_of
+from triton_toolkit.optimise.data import load_data, split
+from triton_toolkit.optimise.job import OptimiseJob
+
+INPUT = TensorSpec.from_dict({"name": "x", "dtype": "fp32", "shape": ["batch", 2]})
+
+
+def batches(count, rows=2):
+    return [{"x": np.full((rows, 2), index, np.float32)} for index in range(count)]
+
+
+@pytest.fixture
+def load(tmp_path, request):
+    """Return a function that loads data with a project's module of the given text."""
+
+    def load(text="", **changes):
+        module = f"data_{abs(hash(request.node.name)) % 10**8}"
+        (tmp_path / f"{module}.py").write_text("import numpy as np\n" + text)
+        names = {key: f"{module}:{value}" for key, value in changes.items()}
+        job = OptimiseJob(
+            root=tmp_path,
+            name="m",
+            variant="v",
+            precision="int8",
+            exported=tmp_path,
+            inputs=(INPUT,),
+            outputs=(INPUT,),
+            dims={"batch": Dim(name="batch", min=1, opt=2, max=4)},
+            batch_dim="batch",
+            tolerances=default_tolerances("int8"),
+            state=tmp_path / "state",
+            **names,
+        )
+        files = ProjectFiles(tmp_path)
+        with functions_of(files, python=None, trust=False) as functions:
+            return load_data(job, files, functions)
+
+    return load
+
+
+def test_every_fourth_batch_is_held_out():
+    fit, held_out = split(batches(8), batched=True)
+    assert [batch["x"][0, 0] for batch in held_out] == [3, 7]
+    assert [batch["x"][0, 0] for batch in fit] == [0, 1, 2, 4, 5, 6]
+
+
+def test_a_few_batches_are_split_by_rows():
+    rows = np.arange(16, dtype=np.float32).reshape(8, 2)
+    fit, held_out = split([{"x": rows}], batched=True)
+    assert held_out[0]["x"][:, 0].tolist() == [6, 14]
+    assert fit[0]["x"][:, 0].tolist() == [0, 2, 4, 8, 10, 12]
+
+
+@pytest.mark.parametrize(("rows", "batched"), [(3, True), (8, False)])
+def test_what_cannot_be_split_serves_for_both(rows, batched):
+    fit, held_out = split(batches(2, rows), batched=batched)
+    assert len(fit) == len(held_out) == 2
+
+
+def test_calibration_may_be_a_generator(load):
+    text = "def give():\n    for n in range(4):\n        yield {'x': np.full((2, 2), n, np.float32)}\n"
+    data = load(text, calibration="give")
+    assert data.origin == "calibration"
+    assert [len(data.fit), len(data.held_out)] == [3, 1]
+
+
+def test_without_functions_inputs_are_random_at_every_size_of_the_proof(load):
+    data = load()
+    assert data.origin == "random"
+    assert sorted({len(batch["x"]) for batch in data.fit}) == [1, 2, 3, 4]
+
+
+def test_without_calibration_the_sample_serves(load):
+    data = load("def sample():\n    return {'x': np.full((2, 2), 7, np.float32)}\n", sample="sample")
+    assert data.origin == "sample"
+    assert {float(batch["x"].max()) for batch in data.fit} == {7.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 3", "gives an object of type int, not batches"),
+        ("return []", "gives no batch"),
+        ("return [3]", "gives an object of type int, not a mapping"),
+        ("return [{'y': np.ones((2, 2), np.float32)}]", "batch 0 of .* has 'y', which is no input"),
+        ("return [{'x': np.ones((2, 2))}]", "x has type float64, the spec says fp32"),
+        ("yield {'x': np.ones((2, 2), np.float32)}\n    1 / 0", "raised: ZeroDivisionError"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(load, body, message):
+    with pytest.raises(ExportError, match=message):
+        load(f"def give():\n    {body}\n", calibration="give")

@@ -1,0 +1,125 @@
+"""The inputs that ranges are measured on, and those that a variant is compared on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from triton_toolkit.core.dims import proof_sizes
+from triton_toolkit.errors import ExportError
+from triton_toolkit.export.samples import InputMaker, SampleFunction, check_arrays, named_arrays
+from triton_toolkit.export.source import user_code
+from triton_toolkit.export.trace_files import ProjectFiles
+from triton_toolkit.export.user_code import UserCode
+from triton_toolkit.optimise.job import OptimiseJob
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+_HELD_OUT = 4
+"""One batch in so many is held out: enough to compare on, and most is left to measure ranges with."""
+
+_MOST_BYTES = 2**30
+"""Calibration data beyond this is left unread: ranges no longer change much, and memory ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Input batches of one model.
+
+    Attributes:
+        fit: Batches that ranges are measured on.
+        held_out: Batches that variants are compared on; the same ones where there is only one.
+        origin: Where they come from.
+        cut: Whether the calibration function had more to give than was read.
+    """
+
+    fit: tuple[Arrays, ...]
+    held_out: tuple[Arrays, ...]
+    origin: Literal["calibration", "sample", "random"]
+    cut: bool = False
+
+
+def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Data:
+    """Call the user's calibration function; without one, make inputs as the export's proof does.
+
+    Raises:
+        ExportError: The function does not import, raises, or its arrays do not fit the inputs.
+    """
+    if job.calibration is not None:
+        batches, cut = calibration_batches(job, files, functions)
+        fit, held_out = split(batches, job.batched)
+        return Data(fit=fit, held_out=held_out, origin="calibration", cut=cut)
+    function = None
+    if job.sample is not None:
+        names = [tensor.name for tensor in job.inputs]
+        loaded = functions.load(job.sample, names)
+        function = SampleFunction(job.sample, loaded, job.dims, files, names)
+    maker = InputMaker(job.inputs, job.dims, function)
+    made = tuple(maker.at(sizes) for sizes in proof_sizes(job.dims))
+    return Data(fit=made, held_out=made, origin="random" if function is None else "sample")
+
+
+def calibration_batches(
+    job: OptimiseJob, files: ProjectFiles, functions: UserCode
+) -> tuple[list[Arrays], bool]:
+    """Return what ``calibration`` gives, checked, and whether it had more than was read.
+
+    It gives mappings of named arrays, one a batch; a single mapping is one batch.
+    """
+    what = str(job.calibration)
+    names = [tensor.name for tensor in job.inputs]
+    function = functions.load(what, names)
+    batches: list[Arrays] = []
+    total = 0
+    with user_code(f"{what} raised", files):
+        given = function()
+        for batch in _each(what, given):
+            arrays = named_arrays(what, batch, names)
+            check_arrays(arrays, job.inputs, f"batch {len(batches)} of {what}")
+            batches.append({tensor.name: arrays[tensor.name] for tensor in job.inputs})
+            total += sum(array.nbytes for array in arrays.values())
+            if total > _MOST_BYTES:
+                return batches, True
+    if not batches:
+        raise ExportError(f"{what} gives no batch", hint="return a list of named arrays")
+    return batches, False
+
+
+def _each(what: str, given: object) -> Iterable[object]:
+    if isinstance(given, Mapping):
+        return [given]
+    if isinstance(given, Iterable):
+        return given
+    raise ExportError(
+        f"{what} gives an object of type {type(given).__name__}, not batches",
+        hint='return for example [{"image": array}, …]',
+    )
+
+
+def split(batches: Sequence[Arrays], batched: bool) -> tuple[tuple[Arrays, ...], tuple[Arrays, ...]]:
+    """Return the batches to measure on and those held out.
+
+    Every fourth is held out, not the last ones: data often comes sorted. Fewer than four batches are
+    split by rows where the first axis is the batch; where that cannot be, all serve for both.
+    """
+    if len(batches) >= _HELD_OUT:
+        held = tuple(batches[_HELD_OUT - 1 :: _HELD_OUT])
+        fit = tuple(b for index, b in enumerate(batches) if index % _HELD_OUT != _HELD_OUT - 1)
+        return fit, held
+    rows = min((len(array) for batch in batches for array in batch.values()), default=0) if batched else 0
+    if rows < _HELD_OUT:
+        return tuple(batches), tuple(batches)
+    return tuple(_rows(batch, held=False) for batch in batches), tuple(_rows(b, held=True) for b in batches)
+
+
+def _rows(batch: Arrays, *, held: bool) -> Arrays:
+    import numpy as np
+
+    def chosen(array: NDArray[Any]) -> NDArray[Any]:
+        return array[(np.arange(len(array)) % _HELD_OUT == _HELD_OUT - 1) == held]
+
+    return {name: chosen(array) for name, array in batch.items()}

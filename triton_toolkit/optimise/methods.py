@@ -1,0 +1,131 @@
+"""The ways to make each precision from an FP32 file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton_toolkit._progress import Progress, Silent
+from triton_toolkit.optimise.calibration import Table, calibrate, check_calibration
+from triton_toolkit.optimise.converted import Converted
+from triton_toolkit.optimise.dynamic import to_int8_dynamic
+from triton_toolkit.optimise.fp16 import to_fp16
+from triton_toolkit.optimise.int8 import to_int8
+from triton_toolkit.optimise.int8_fp16 import to_int8_fp16
+from triton_toolkit.optimise.job import OptimiseJob
+from triton_toolkit.optimise.placement import read_placement
+from triton_toolkit.optimise.ranges import TensorRange, scan_ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A variant's file.
+
+    Attributes:
+        path: The file; large weights lie beside it.
+        kept: Node name -> why it stays in FP32 (of INT8 layers: why not INT8).
+        cut: Node name -> which bound or mask beyond FP16 was cut, and why that changes nothing.
+        lowered: Names of the nodes that have the lower precision.
+        placement: Which layers run in INT8; {} where none should.
+    """
+
+    path: Path
+    kept: Mapping[str, str]
+    cut: Mapping[str, str]
+    lowered: tuple[str, ...]
+    placement: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One way to make a precision.
+
+    Attributes:
+        name: What tells it from the others: ``entropy``.
+        convert: Writes the file; takes the nodes that stay in FP32, and where to write.
+        integers: Whether layers of it run in INT8.
+    """
+
+    name: str
+    convert: Callable[[frozenset[str], Path], Converted]
+    integers: bool
+
+    def make(self, keep: frozenset[str], out: Path) -> Made:
+        """Write the variant to ``out``, whose folder is made.
+
+        Raises:
+            ExportError: The model cannot have this precision.
+        """
+        out.parent.mkdir(parents=True, exist_ok=True)
+        converted = self.convert(keep, out)
+        found = read_placement(out, converted.kept) if self.integers else None
+        return Made(
+            path=out,
+            kept=converted.kept,
+            cut=converted.cut,
+            lowered=tuple(layer.name for layer in found.int8) if found else tuple(converted.lowered),
+            placement=found.as_dict() if found else {},
+        )
+
+
+def methods_for(
+    job: OptimiseJob, reference: Path, fit: Sequence[Arrays], progress: Progress | None = None
+) -> list[Method]:
+    """Return the ways to make the job's precision, with all ranges measured.
+
+    Args:
+        job: Its precision, and whether weights have 7 bits.
+        reference: The FP32 file.
+        fit: Inputs to measure ranges on.
+        progress: Is told each batch of a calibration.
+
+    Raises:
+        ExportError: The calibration data is too little or constant, or the model fails on it.
+    """
+    if job.precision == "int8-dynamic":
+        dynamic = partial(_dynamic, reference, job.reduce_range)
+        return [Method(name="dynamic", convert=dynamic, integers=True)]
+    if job.precision == "fp16":
+        cast = partial(_cast, reference, scan_ranges(reference, fit))
+        return [Method(name="cast", convert=cast, integers=False)]
+    check_calibration(fit, batched=job.batched)
+    tables = calibrate(reference, fit, cache=job.state / "calibration", progress=progress or Silent())
+    if job.precision == "int8":
+        convert = partial(_int8, reference, job.reduce_range)
+    else:
+        half = partial(to_int8_fp16, ranges=scan_ranges(reference, fit), highest_opset=job.opset)
+        convert = partial(_int8_fp16, half, reference, job.reduce_range)
+    return [
+        Method(name=name, convert=partial(convert, table), integers=True) for name, table in tables.items()
+    ]
+
+
+def _dynamic(reference: Path, reduce_range: bool, keep: frozenset[str], out: Path) -> Converted:
+    return to_int8_dynamic(reference, out, keep=keep, reduce_range=reduce_range)
+
+
+def _cast(reference: Path, ranges: Mapping[str, TensorRange], keep: frozenset[str], out: Path) -> Converted:
+    return to_fp16(reference, out, ranges=ranges, keep=keep)
+
+
+def _int8(reference: Path, reduce_range: bool, table: Table, keep: frozenset[str], out: Path) -> Converted:
+    return to_int8(reference, out, table, keep=keep, reduce_range=reduce_range)
+
+
+def _int8_fp16(
+    half: Callable[..., Converted],
+    reference: Path,
+    reduce_range: bool,
+    table: Table,
+    keep: frozenset[str],
+    out: Path,
+) -> Converted:
+    return half(reference, out, table, keep=keep, reduce_range=reduce_range)

@@ -1,0 +1,254 @@
+"""The child side: ``python -m triton_toolkit.optimise.worker JOB.json OUT_DIR``.
+
+Makes one variant of a proven FP32 file: in every way that its precision knows, judged on held-out
+inputs; the best is taken. Where none passes, nodes get their precision back until one does.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from triton_toolkit import __version__
+from triton_toolkit._files import canonical_json, sha256_bytes
+from triton_toolkit._progress import Progress
+from triton_toolkit.errors import ExportError, ParityError
+from triton_toolkit.export.accuracy import Metric
+from triton_toolkit.export.context import MODEL_NAME
+from triton_toolkit.export.graph import load_graph, versions_of
+from triton_toolkit.export.samples import resized
+from triton_toolkit.export.step_worker import run_worker
+from triton_toolkit.export.trace_files import ProjectFiles
+from triton_toolkit.export.user_code import UserCode, functions_of
+from triton_toolkit.optimise.data import Data, load_data
+from triton_toolkit.optimise.groups import group_layers
+from triton_toolkit.optimise.job import OptimiseJob, OptimiseReport
+from triton_toolkit.optimise.judge import Finding, Judge
+from triton_toolkit.optimise.methods import Made, Method, methods_for
+from triton_toolkit.optimise.patterns import matching_nodes
+from triton_toolkit.optimise.search import Judgement, Search, find_kept
+from triton_toolkit.optimise.timing import Speed, time_variant
+from triton_toolkit.optimise.trials import Trials
+from triton_toolkit.repository.passport import read_samples
+
+_TOOLS = ("onnx", "onnxruntime", "numpy")
+
+
+@dataclass(slots=True)
+class _Stage:
+    """One run of the process."""
+
+    job: OptimiseJob
+    progress: Progress
+    files: ProjectFiles
+    functions: UserCode
+    scratch: Path
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def reference(self) -> Path:
+        """The FP32 file."""
+        return self.job.exported / MODEL_NAME
+
+    def step(self, text: str) -> None:
+        """Tell what is being done now."""
+        self.progress.step(self.job.name, f"{self.job.variant}: {text}")
+
+    def note(self, text: str) -> None:
+        """Keep something that the user should know, though nothing failed."""
+        self.notes.append(text)
+        self.progress.note(self.job.name, f"{self.job.variant}: {text}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """A variant as made and judged."""
+
+    method: Method
+    made: Made
+    judgement: Judgement
+    findings: tuple[Finding, ...]
+
+
+def perform(job: OptimiseJob, out: Path, progress: Progress) -> OptimiseReport:
+    """Make the variant in this process; ``out`` must exist and be empty.
+
+    Raises:
+        ExportError: The user's code or data is at fault, or the model cannot have this precision.
+        ParityError: The variant is not close enough to the original, whatever stays in FP32.
+        MissingDependencyError: A package of the extras optimise or cpu is not installed.
+    """
+    files = ProjectFiles(job.root, [*job.ignored, str(job.exported), str(job.state), str(out.resolve())])
+    with (
+        functions_of(files, python=job.python, trust=job.trust) as functions,
+        tempfile.TemporaryDirectory(prefix="tt-optimise-") as scratch,
+    ):
+        report = _perform(_Stage(job, progress, files, functions, Path(scratch)), out)
+        dependencies = functions.dependencies()
+    versions = {name: metadata.version(name) for name in _TOOLS if name in sys.modules}
+    return replace(report, dependencies=dependencies, tools=versions)
+
+
+def _perform(stage: _Stage, out: Path) -> OptimiseReport:
+    job = stage.job
+    data = _data(stage)
+    judge = _judge(stage, data)
+    keep = matching_nodes(stage.reference, job.keep)
+    stage.step("measure ranges")
+    methods = methods_for(job, stage.reference, data.fit)
+    results = [_try(stage, judge, method, keep) for method in methods]
+    best = max(results, key=lambda result: (result.judgement.ok, result.judgement.score))
+    search = None
+    if not best.judgement.ok:
+        best, search = _search(stage, judge, best, keep)
+    shutil.copytree(best.made.path.parent, out, dirs_exist_ok=True)
+    stage.step("time it against fp32")
+    speed = _time(stage, out / MODEL_NAME, data)
+    if speed.faster is not True:
+        stage.note(f"not faster than fp32 here: {speed.text}")
+    return OptimiseReport(
+        onnx=versions_of(load_graph(out / MODEL_NAME)),
+        parity=[_parity(finding) for finding in best.findings],
+        accuracy=_accuracy(job, best.findings),
+        precision=_precision(job, data, best, results, search),
+        speed=speed.as_dict(),
+        notes=tuple(stage.notes),
+    )
+
+
+def _data(stage: _Stage) -> Data:
+    stage.step("load the inputs to measure and compare with")
+    data = load_data(stage.job, stage.files, stage.functions)
+    if data.origin == "random":
+        stage.note("ranges are measured on random inputs; a sample or calibration function gives real ones")
+    if data.cut:
+        stage.note(f"{stage.job.calibration} gives more than 1 GiB; the rest is left unread")
+    if data.held_out is data.fit and stage.job.calibration:
+        stage.note("too few batches to hold some out: it is compared on those that it was calibrated with")
+    return data
+
+
+def _judge(stage: _Stage, data: Data) -> Judge:
+    job = stage.job
+    golden = read_samples(job.exported)
+    if golden is None:
+        raise ExportError(f"{job.exported} has no golden samples")
+    metric = None
+    if job.metric is not None:
+        function = stage.functions.load(job.metric, [tensor.name for tensor in job.inputs])
+        metric = Metric(job.metric, function, job.inputs, stage.files)
+    return Judge(job, stage.reference, (golden.inputs, golden.outputs), data.held_out, metric)
+
+
+def _try(stage: _Stage, judge: Judge, method: Method, keep: Mapping[str, str]) -> _Result:
+    stage.step(f"make it ({method.name})")
+    made = method.make(frozenset(keep), stage.scratch / method.name / MODEL_NAME)
+    judgement = judge(made.path)
+    return _Result(method=method, made=made, judgement=judgement, findings=tuple(judge.findings))
+
+
+def _search(stage: _Stage, judge: Judge, best: _Result, keep: Mapping[str, str]) -> tuple[_Result, Search]:
+    """Give nodes back their precision until the gate passes.
+
+    Raises:
+        ParityError: It does not pass within the allowed attempts; shows how far it came.
+    """
+    job, method = stage.job, best.method
+    stage.step(f"search what must stay in FP32: {best.judgement.text}")
+    trials = Trials(
+        reference=stage.reference,
+        make=lambda kept, out: method.make(kept | frozenset(keep), out),
+        judge=judge,
+        folder=stage.scratch,
+        state=job.state / f"{job.variant}.search.json",
+        key=_search_key(job, method, judge),
+        progress=stage.step,
+    )
+    groups = group_layers(stage.reference, best.made.lowered)
+    search = find_kept(groups, trials, attempts=job.attempts)
+    if not search.ok:
+        raise ParityError(
+            f"{job.name}: {job.variant} is not close enough to the original: {best.judgement.text}",
+            hint="leave layers in FP32 with keep, give more or better calibration data, or allow more with "
+            "tolerance or max_absolute_drop",
+            detail=search.text,
+        )
+    made = method.make(search.kept | frozenset(keep), stage.scratch / "final" / MODEL_NAME)
+    judgement = judge(made.path)
+    return (
+        _Result(method=method, made=made, judgement=judgement, findings=tuple(judge.findings)),
+        search,
+    )
+
+
+def _search_key(job: OptimiseJob, method: Method, judge: Judge) -> str:
+    """Return what judgements depend on besides the FP32 file and the nodes that are kept."""
+    parts = [method.name, judge.digest, __version__, *job.keep, str(job.reduce_range), str(job.on_cpu)]
+    gate = [job.tolerances.as_dict(), job.metric, job.original_metric, job.max_absolute_drop]
+    return sha256_bytes(canonical_json([*parts, gate]).encode())
+
+
+def _time(stage: _Stage, variant: Path, data: Data) -> Speed:
+    job = stage.job
+    sizes = {name: dim.opt for name, dim in job.dims.items()}
+    return time_variant(stage.reference, variant, resized(data.held_out[0], job.inputs, sizes))
+
+
+def _parity(finding: Finding) -> dict[str, Any]:
+    return {"run": finding.way, "outputs": [difference.as_dict() for difference in finding.differences]}
+
+
+def _accuracy(job: OptimiseJob, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    values = [finding.accuracy for finding in findings if finding.accuracy is not None]
+    if not values or job.original_metric is None:
+        return {}
+    value = min(values)
+    return {
+        "metric": job.metric,
+        "original": job.original_metric,
+        "exported": value,
+        "drop": job.original_metric - value,
+    }
+
+
+def _precision(
+    job: OptimiseJob, data: Data, best: _Result, results: list[_Result], search: Search | None
+) -> dict[str, Any]:
+    return {
+        "declared": job.precision,
+        "method": best.method.name,
+        "kept": dict(sorted(best.made.kept.items())),
+        "cut": dict(sorted(best.made.cut.items())),
+        "lowered": len(best.made.lowered),
+        "placement": best.made.placement,
+        "measured_on": data.origin,
+        "tried": [
+            {
+                "method": r.method.name,
+                "ok": r.judgement.ok,
+                "score": r.judgement.score,
+                "text": r.judgement.text,
+            }
+            for r in results
+        ],
+        "search": search.as_dict() if search else {},
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no infinity
+
+
+def _work(text: str, out: Path, progress: Progress) -> dict[str, Any]:
+    return perform(OptimiseJob.from_json(text), out, progress).as_dict()
+
+
+if __name__ == "__main__":
+    run_worker(_work)
