@@ -12,8 +12,8 @@ from triton_toolkit.cli._options import json_option, spec_option
 
 if TYPE_CHECKING:
     from triton_toolkit.build.run import ModelReport
-    from triton_toolkit.repository.passport import Passport
     from triton_toolkit.cli._output import Console
+    from triton_toolkit.repository.passport import Passport
 
 
 @click.command(
