@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,10 +36,10 @@ _RANGE: dict[str, Callable[[Histogram], tuple[float, float]]] = {
 }
 
 _MOST_BYTES = 512 * 2**20
-"""Inner tensors that are held at one time, as far as the batch before tells."""
+"""Inner tensors that are held at one time."""
 
-_FIRST_GROUP = 16
-"""Inner tensors that are asked for at one time while their sizes are unknown."""
+_UNKNOWN_BYTES = _MOST_BYTES // 16
+"""Size that is assumed of an inner tensor before it was seen, where shape inference does not tell."""
 
 
 def check_calibration(batches: Sequence[Arrays], *, batched: bool = True, least: int = LEAST_SAMPLES) -> int:
@@ -200,6 +201,7 @@ def _measure(
         progress.step(path.name, f"calibrate: batch {index + 1} of {len(batches)}")
         for tensor in inputs.intersection(tensors):
             histograms[tensor].add(batch[tensor])
+        sizes |= _known_sizes(graph, batch, inner)
         for group in _groups(inner, sizes):
             for tensor, array in _run(session, batch, group, index).items():
                 histograms[tensor].add(array)
@@ -224,12 +226,28 @@ def _exposing(graph: Graph, tensors: Sequence[str]) -> bytes:
     return content
 
 
+def _known_sizes(graph: Graph, batch: Arrays, tensors: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of the tensors whose shapes follow from those of the inputs."""
+    extents: dict[int | str | None, int] = {}
+    for name, array in batch.items():
+        info = graph.file.tensors.get(name)
+        if info is not None and info.shape is not None:
+            extents |= {name: n for name, n in zip(info.shape, array.shape, strict=False) if name}
+    found = {}
+    for tensor in tensors:
+        info = graph.file.tensors.get(tensor)
+        shape = None if info is None else info.shape
+        if shape is not None and all(isinstance(size, int) or size in extents for size in shape):
+            found[tensor] = 4 * math.prod(size if isinstance(size, int) else extents[size] for size in shape)
+    return found
+
+
 def _groups(tensors: Sequence[str], sizes: Mapping[str, int]) -> list[list[str]]:
     """Return tensors in groups that fit in memory together."""
     groups: list[list[str]] = []
-    room = 0.0
+    room = 0
     for tensor in tensors:
-        need = sizes.get(tensor, _MOST_BYTES / _FIRST_GROUP)
+        need = sizes.get(tensor, _UNKNOWN_BYTES)
         if not groups or need > room:
             groups.append([])
             room = _MOST_BYTES

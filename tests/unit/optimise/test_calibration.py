@@ -99,22 +99,32 @@ def test_batches_may_differ_in_size(net):
     assert calibrate(net, data, ["minmax"])["minmax"]["x"][1] == data[1]["x"].max()
 
 
-def test_all_methods_come_from_one_pass(net, monkeypatch):
-    runs = []
+@pytest.fixture
+def runs(monkeypatch) -> list[list[str]]:
+    """The tensors that each run of a session was asked for."""
+    asked: list[list[str]] = []
     predict = calibration.Session.predict
-    monkeypatch.setattr(
-        calibration.Session, "predict", lambda self, *args: runs.append(1) or predict(self, *args)
-    )
+
+    def noted(self, arrays, outputs=None):
+        asked.append(outputs)
+        return predict(self, arrays, outputs)
+
+    monkeypatch.setattr(calibration.Session, "predict", noted)
+    return asked
+
+
+def test_all_methods_come_from_one_pass(net, runs):
     tables = calibrate(net, batches(IMAGE, 3))
     assert list(tables) == ["minmax", "entropy", "percentile"]
     assert len(runs) == 3
     assert tables["percentile"]["x"][1] <= tables["minmax"]["x"][1]
 
 
-def test_tensors_are_run_in_groups_where_memory_is_short(net, monkeypatch):
-    expected = calibrate(net, batches(IMAGE), ["minmax"])
+def test_tensors_are_run_in_groups_where_memory_is_short(net, monkeypatch, runs):
+    expected = calibrate(net, batches(IMAGE, 1), ["minmax"])
     monkeypatch.setattr(calibration, "_MOST_BYTES", 1000)
-    assert calibrate(net, batches(IMAGE), ["minmax"]) == expected
+    assert calibrate(net, batches(IMAGE, 1), ["minmax"]) == expected
+    assert runs == [["flat", "r1"], ["flat"], ["r1"]]
 
 
 def test_external_data_is_read(tmp_path, net):
