@@ -33,7 +33,10 @@ def diagnose(context: Context, candidate: Candidate, failed: Sequence[Sizes], ri
     """
     sizes = min(failed, key=lambda each: math.prod(each.values()))
     inputs = candidate.maker.at(sizes)
-    wanted = candidate.predict(inputs, "fails")
+    try:
+        wanted = candidate.predict(inputs, "fails")
+    except ExportError:  # the original itself fails there
+        return "" if candidate.exported else _constants(context, candidate, blame(failed, right), right)
     return (
         _branch(candidate, failed, right)
         or _optimization(context, candidate, inputs, wanted)

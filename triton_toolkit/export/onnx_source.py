@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import shutil
@@ -16,15 +17,19 @@ from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.clean import check_graph, write_graph
 from triton_toolkit.export.context import Candidate, Context, check_deterministic, used_dims
+from triton_toolkit.export.finish import check_opsets
 from triton_toolkit.export.graph import (
     all_tensors,
     graph_inputs,
     graph_outputs,
+    inline_functions,
     load_graph,
     versions_of,
     with_output_shapes,
 )
 from triton_toolkit.export.job import ExportJob
+from triton_toolkit.export.memory import same_arrays
+from triton_toolkit.export.onnx_habits import check_drawn, notes_on
 from triton_toolkit.export.samples import InputMaker, SampleFunction, check_arrays, format_sizes, sizes_of
 from triton_toolkit.export.session import RunFailed, Session
 
@@ -52,6 +57,13 @@ def prepare_onnx(context: Context) -> Candidate:
     context.step("read the ONNX file")
     context.dependencies.update(copy_onnx(job, context.path))
     model = load_graph(context.path)
+    if model.functions:
+        count = len(model.functions)
+        model = inline_functions(model)
+        write_graph(model, context.path)
+        context.note(
+            f"its {count} functions were written out as nodes: TensorRT before 9.1 does not read functions"
+        )
     inputs, outputs = described_inputs(job, model), described_outputs(job, model)
     sample = context.sample_function()
     dims = _ranges(job, inputs, sample)
@@ -60,7 +72,14 @@ def prepare_onnx(context: Context) -> Candidate:
     predict = _reference(plain, job.source, {tensor.name for tensor in outputs})
     golden = maker.golden_sizes(job.batch_dim)
     arrays, doing = maker.at(golden), f"fails at {format_sizes(golden)}"
-    check_deterministic(predict(arrays, doing), predict(arrays, doing), context.job.tolerances)
+    runs: list[Arrays] = []
+    with contextlib.suppress(ExportError):  # the proof tells it, with all sizes that fail
+        runs = [predict(arrays, doing), predict(arrays, doing)]
+    if runs:
+        check_drawn(model, job.source, same=same_arrays(*runs))
+        check_deterministic(runs[0], runs[1], context.job.tolerances)
+    for note in notes_on(model, job):
+        context.note(note)
     return Candidate(
         predict=predict,
         session=Session(context.path),
@@ -90,7 +109,8 @@ def _ranges(job: ExportJob, inputs: tuple[TensorSpec, ...], sample: SampleFuncti
             raise ExportError(
                 f"{job.source}: input {tensor.name!r} has shape {list(tensor.shape)}, which does not start "
                 f"with the batch dimension {job.batch_dim!r}",
-                hint="give the dimensions your names under inputs, or leave batch_dim out",
+                hint="give the dimensions your names under inputs; a size that the file fixes stays fixed "
+                "until it is exported again, so leave batch_dim out (max_batch_size 0)",
             )
     return dims
 
@@ -120,6 +140,7 @@ def copy_onnx(job: ExportJob, path: Path) -> list[str]:
     source = job.root / job.source
     model = load_graph(source)
     _check_versions(versions_of(model), job)
+    check_opsets(model, job, job.source)
     names = sorted({_location(tensor.external_data, source) for tensor in all_tensors(model)} - {""})
     with host_errors(f"write {path.parent}"):
         shutil.copyfile(source, path)

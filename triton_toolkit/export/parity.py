@@ -81,7 +81,7 @@ def prove(
             right.append(sizes)
     if broken:
         failed = [sizes for sizes, _ in broken]
-        raise explain_sizes(broken[0][1], failed, [sizes for sizes, _ in cases if sizes not in failed])
+        raise _explained(broken[0][1], failed, [sizes for sizes, _ in cases if sizes not in failed], why)
     if wrong:
         raise _parity_error(wrong, right, why)
     return proof
@@ -135,16 +135,20 @@ def _parity_error(wrong: Sequence[tuple[Sizes, _Wrong]], right: Sequence[Sizes],
     error: ExportError = ParityError(f"at {format_sizes(sizes)} {first.problem}")
     share = max(problem.share for _, problem in wrong)
     if share > _ROUNDING:
-        failed = [failed for failed, _ in wrong]
-        error = explain_sizes(error, failed, right)
-        reason = why(failed, right)
-        found = f". {reason[0].upper()}{reason[1:]}" if reason else ""
-        return ParityError(error.message + found, hint=error.hint, detail=error.detail)
+        return _explained(error, [failed for failed, _ in wrong], right, why)
     return ParityError(
         f"{error.message}; the error is at most {share:.2g} of the output's largest value",
         hint="that is rounding rather than a wrong result: where it is acceptable, raise the model's "
         "tolerance in tt.yaml (fp16 needs about {absolute: 0.01, relative: 0.01})",
     )
+
+
+def _explained(error: ExportError, failed: Sequence[Sizes], right: Sequence[Sizes], why: Why) -> ExportError:
+    """Return the error with the sizes that fail, and what is at fault where that is found."""
+    explained = explain_sizes(error, failed, right)
+    reason = why(failed, right)
+    found = f". {reason[0].upper()}{reason[1:]}" if reason else ""
+    return type(error)(explained.message + found, hint=explained.hint, detail=explained.detail)
 
 
 def _node_failure(exc: RunFailed, sources: Mapping[str, str]) -> str:
