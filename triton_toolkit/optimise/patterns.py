@@ -6,13 +6,20 @@ import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.graph import load_graph
+from triton_toolkit.optimise.layers import node_name
+
+if TYPE_CHECKING:
+    import onnx
 
 
 def matching_nodes(path: Path, patterns: Sequence[str]) -> dict[str, str]:
     """Return the nodes of an ONNX file whose name, or one of whose outputs, matches a pattern.
+
+    A node without a name is called by its first output, as everywhere in this package.
 
     Args:
         path: The file.
@@ -27,14 +34,18 @@ def matching_nodes(path: Path, patterns: Sequence[str]) -> dict[str, str]:
     nodes = load_graph(path).graph.node
     found: dict[str, str] = {}
     for pattern in patterns:
-        matched = [n.name for n in nodes if any(fnmatchcase(name, pattern) for name in (n.name, *n.output))]
+        matched = [node_name(node) for node in nodes if _matches(node, pattern)]
         if not matched:
-            near = difflib.get_close_matches(pattern, [node.name for node in nodes], n=3, cutoff=0.4)
+            near = difflib.get_close_matches(pattern, [node_name(node) for node in nodes], n=3, cutoff=0.4)
             raise ExportError(
                 f"keep: no node of {path.name} matches {pattern!r}",
                 hint=f"near names: {', '.join(near)}"
                 if near
-                else "nodes have names such as " + ", ".join(node.name for node in nodes[:3]),
+                else "nodes have names such as " + ", ".join(node_name(node) for node in nodes[:3]),
             )
         found |= {name: f"keep: {pattern}" for name in matched}
     return found
+
+
+def _matches(node: onnx.NodeProto, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (node_name(node), *node.output))

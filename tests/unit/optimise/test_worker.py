@@ -1,0 +1,206 @@
+"""The whole stage, on small ONNX files: make, judge, search, time, report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.optimise.fp16_models import write
+from triton_toolkit._progress import Silent
+from triton_toolkit.core.compare import Tolerance, Tolerances, default_tolerances
+from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.errors import ExportError, ParityError
+from triton_toolkit.export.session import Session
+from triton_toolkit.optimise import worker
+from triton_toolkit.optimise.job import OptimiseJob, OptimiseReport
+from triton_toolkit.optimise.timing import Speed, describe_cpu
+from triton_toolkit.repository.passport import Samples, write_samples
+
+WIDTH = 16
+DATA = """
+import numpy as np
+
+def batches(scale=1.0):
+    rng = np.random.default_rng(7)
+    for _ in range(8):
+        x = rng.standard_normal((32, 16)).astype(np.float32)
+        x[:, 0] *= scale
+        yield {"x": x}
+
+def outlier():
+    return batches(1000.0)
+
+def score(predict):
+    y = predict(next(iter(batches())))["y"]
+    return float(np.isfinite(y).mean())
+"""
+
+
+def weights(*names):
+    rng = np.random.default_rng(1)
+    return {name: (rng.standard_normal((WIDTH, WIDTH)) / 4).astype(np.float32) for name in names}
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Return a function that writes a model of x and y, with its golden sample, and gives a job for it."""
+
+    def job(text, precision="int8", calibration="batches", **changes):
+        exported = tmp_path / "exported"
+        exported.mkdir()
+        values = changes.pop("weights", weights("w1", "w2"))
+        path = write(exported / "model.onnx", text, **values)
+        inputs = {"x": np.random.default_rng(3).standard_normal((2, WIDTH)).astype(np.float32)}
+        write_samples(exported, Samples(inputs, Session(path).predict(inputs)))
+        module = f"givers_{tmp_path.name}"
+        (tmp_path / f"{module}.py").write_text(DATA)
+        tensor = TensorSpec.from_dict({"name": "x", "dtype": "fp32", "shape": ["batch", WIDTH]})
+        made = OptimiseJob(
+            root=tmp_path,
+            name="net",
+            variant="v",
+            precision=precision,
+            exported=exported,
+            inputs=(tensor,),
+            outputs=(replace(tensor, name="y"),),
+            dims={"batch": Dim(name="batch", min=1, opt=4, max=8)},
+            batch_dim="batch",
+            tolerances=default_tolerances(precision),
+            calibration=f"{module}:{calibration}" if calibration else None,
+            state=tmp_path / ".tt",
+        )
+        if metric := changes.pop("metric", None):
+            changes["metric"] = f"{module}:{metric}"
+        return OptimiseJob.from_json(replace(made, **changes).to_json())
+
+    return job
+
+
+@pytest.fixture(autouse=True)
+def speed(monkeypatch):
+    """Give every variant the same speed; ``timing`` has tests of its own."""
+    figures = {"ratio": 0.5, "low": 0.4, "high": 0.6, "base_ms": 1.0, "variant_ms": 2.0}
+    given = Speed(**figures, faster=False, rounds=9, threads=1, cpu=describe_cpu())
+    monkeypatch.setattr(worker, "time_variant", lambda *args, **kwargs: given)
+
+
+def perform(job, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    report = worker.perform(job, out, Silent())
+    return OptimiseReport.from_dict(report.as_dict()), out
+
+
+TWO_LAYERS = "(float[batch,16] x) => (float[batch,16] y) { h = MatMul(x, w1) r = Relu(h) y = MatMul(r, w2) }"
+
+
+def test_int8_by_every_calibrator_and_the_best_is_taken(job, tmp_path):
+    report, out = perform(job(TWO_LAYERS), tmp_path)
+    tried = {entry["method"]: entry["score"] for entry in report.precision["tried"]}
+    assert set(tried) == {"minmax", "entropy", "percentile"}
+    assert tried[report.precision["method"]] == max(tried.values())
+    assert [entry["run"] for entry in report.parity] == ["as written", "on this CPU"]
+    assert report.precision["placement"]["int8"] == 2
+    assert (out / "model.onnx").is_file()
+    assert report.dependencies == [f"givers_{tmp_path.name}.py"]
+
+
+def test_what_is_not_faster_is_said(job, tmp_path):
+    report, _ = perform(job(TWO_LAYERS, "int8-dynamic", None), tmp_path)
+    assert report.speed["faster"] is False
+    assert any(note.startswith("not faster than fp32 here: ") for note in report.notes)
+
+
+def hidden_outlier():
+    """Return weights that make nothing of the first column of x, whose values are the largest."""
+    found = weights("w1", "w2")
+    found["w1"][0] = 0
+    return found
+
+
+def test_the_layer_that_does_the_damage_is_given_back_and_no_other(job, tmp_path):
+    report, _ = perform(job(TWO_LAYERS, calibration="outlier", weights=hidden_outlier()), tmp_path)
+    assert report.precision["search"]["kept_layers"] == ["h"]
+    assert report.precision["placement"]["int8"] == 1
+    assert all(not entry["ok"] for entry in report.precision["tried"])
+    assert all(not output["problem"] for entry in report.parity for output in entry["outputs"])
+
+
+def test_the_search_goes_on_where_it_was(job, tmp_path, monkeypatch):
+    first = job(TWO_LAYERS, calibration="outlier", weights=hidden_outlier())
+    perform(first, tmp_path)
+    judged = []
+    original = worker.Judge.__call__
+    monkeypatch.setattr(
+        worker.Judge, "__call__", lambda self, path: judged.append(path) or original(self, path)
+    )
+    (tmp_path / "out").rename(tmp_path / "before")
+    report, _ = perform(first, tmp_path)
+    assert report.precision["search"]["kept_layers"] == ["h"]
+    assert len(judged) == 4  # three calibrators and the final file; no trial
+
+
+def test_a_gate_that_nothing_passes_fails_with_the_curve(job, tmp_path):
+    tight = Tolerances(default=Tolerance(absolute=1e-9, relative=0.0))
+    with pytest.raises(ParityError, match="net: v is not close enough to the original") as caught:
+        perform(job(TWO_LAYERS, tolerances=tight), tmp_path)
+    assert "layers kept, of 2" in caught.value.detail
+    assert "keep" in caught.value.hint
+
+
+def test_nodes_named_by_keep_stay_as_they_are(job, tmp_path):
+    report, _ = perform(job(TWO_LAYERS, keep=("r*", "y")), tmp_path)
+    assert report.precision["placement"]["int8"] == 1
+    assert "y" in report.precision["kept"]
+
+
+def test_a_pattern_that_matches_nothing_is_refused(job, tmp_path):
+    with pytest.raises(ExportError, match="no node of model.onnx matches '/head/"):
+        perform(job(TWO_LAYERS, keep=("/head/*",)), tmp_path)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.5])
+def test_the_metric_decides(job, tmp_path, lost):
+    measured = job(TWO_LAYERS, metric="score", original_metric=1.0 + lost, max_absolute_drop=0.1)
+    if lost:
+        with pytest.raises(ParityError, match=r":score falls from 1.5 to 1, allowed is a drop of 0.1"):
+            perform(measured, tmp_path)
+    else:
+        report, _ = perform(measured, tmp_path)
+        assert {**report.accuracy, "metric": ""} == {
+            "metric": "",
+            "original": 1.0,
+            "exported": 1.0,
+            "drop": 0.0,
+        }
+
+
+LOUD = """(float[batch,16] x) => (float[batch,16] y) {
+    s = Constant<value_float = 100.0>() h = MatMul(x, w1) a = Mul(h, s) q = Mul(a, a) y = Sqrt(q)
+}"""
+
+
+def test_what_overflows_in_fp16_stays_in_fp32_with_the_reason(job, tmp_path):
+    report, _ = perform(job(LOUD, "fp16", weights=weights("w1")), tmp_path)
+    assert "q" in report.precision["kept"]
+    assert report.precision["lowered"] > 0
+    assert report.parity[0]["run"] == "as written"
+
+
+def test_an_fp16_file_that_overflows_on_a_gpu_is_not_taken(job, tmp_path, monkeypatch):
+    """ONNX Runtime's CPU would call it right: it computes in FP32."""
+    monkeypatch.setattr(
+        "triton_toolkit.optimise.methods.scan_ranges", lambda model, batches: pretended(model, batches)
+    )
+    with pytest.raises(ParityError, match=r"as written: output 'y' .* inf, expected"):
+        perform(job(LOUD, "fp16", weights=weights("w1")), tmp_path)
+
+
+def pretended(model, batches):
+    """Return ranges as they would be for inputs a hundred times smaller."""
+    from triton_toolkit.optimise.ranges import scan_ranges
+
+    return scan_ranges(model, [{"x": batch["x"] / 100} for batch in batches])
