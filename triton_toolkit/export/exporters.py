@@ -96,6 +96,8 @@ def both(first: ExportError, second: ExportError) -> ExportError:
 
 def _capture(context: Context, model: Model) -> tuple[Captured | None, ExportError | None]:
     """Run torch.export, whichever exporter writes the file: it knows where forward branches on sizes."""
+    if model.original.compiled:
+        return None, ExportError("it is TorchScript, which torch.export does not follow")
     try:
         return capture(model.job, model.original, model.example, context.files), None
     except ExportError as exc:

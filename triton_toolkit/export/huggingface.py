@@ -163,7 +163,9 @@ def _load(kind: Any, folder: Path, shown: str, *, trust: bool, eager: bool, file
         options["attn_implementation"] = "eager"
     with user_code(f"{shown}: {kind.__name__} cannot be loaded", files), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model, info = kind.from_pretrained(str(folder), output_loading_info=True, **options)
+        model, info = kind.from_pretrained(
+            str(folder), output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )
     for what in ("missing_keys", "mismatched_keys"):
         lacking = sorted(str(key) for key in info.get(what) or ())
         if lacking:

@@ -62,6 +62,24 @@ class Original:
             result = self.adapter(*tensors)
         return {name: _to_numpy(name, value) for name, value in zip(self.outputs, result, strict=True)}
 
+    @property
+    def compiled(self) -> bool:
+        """Whether TorchScript is in it, whose branches and loops a trace keeps as they are."""
+        import torch
+
+        return any(isinstance(module, torch.jit.ScriptModule) for module in self.adapter.modules())
+
+    def traceable(self, tensors: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+        """Return the adapter as the TorchScript-based exporter takes it: with TorchScript inside, traced."""
+        import torch
+
+        if not self.compiled:
+            return self.adapter
+        traced: torch.nn.Module = torch.jit.trace(  # type: ignore[no-untyped-call]
+            self.adapter, tensors, check_trace=False
+        )
+        return traced
+
     def select(self, result: object) -> tuple[torch.Tensor, ...]:
         """Return a forward's result as a tuple in the order of ``outputs``, which it may set."""
         named = named_outputs(result, self.outputs)

@@ -105,7 +105,7 @@ def trace(
         warnings.simplefilter("always")
         try:
             torch.onnx.export(
-                original.adapter,
+                original.traceable(tensors),
                 tensors,
                 str(path),
                 input_names=inputs,
