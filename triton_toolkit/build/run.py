@@ -119,9 +119,6 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
         EnvironmentProblem: The repository cannot be written, or another build is at it; or it cannot
             be told what changed.
     """
-    if not options.dry_run:
-        with contextlib.suppress(OSError):  # a project that is read-only
-            make_workspace(project.root)
     with remembered_hashes(project.root / HASHES_NAME, save=not options.dry_run):
         return _build_chosen(_context(project, options, progress), options, progress)
 
@@ -150,6 +147,8 @@ def _build_all(
         )
     with host_errors(f"write {project.repository}"), locked_folder(project.repository):
         remove_staging(project.repository)
+        with contextlib.suppress(OSError):  # a project that is read-only
+            make_workspace(project.root)
         reports: list[ModelReport] = []
         broken: set[str] = set()
         for name, recipe in recipes.items():
