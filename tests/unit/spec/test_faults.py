@@ -58,7 +58,19 @@ CASES = {
         "tt.yaml:2:10: models.m: must be a mapping of keys, got 'foo'",
     ),
     "model is nothing": ("spec: 1\nmodels: {m: }\n", "models.m: must be a mapping of keys, got nothing"),
-    "no colon in source": (M.replace("a:b", "ab"), "models.m.source: 'ab' is neither module:callable nor a path"),
+    "no colon in source": (
+        M.replace("a:b", "ab"),
+        "models.m.source: 'ab' is neither module:callable nor a path",
+    ),
+    "an onnx file as torch": (
+        M.replace("a:b", "a.onnx"),
+        "models.m.source: 'a.onnx' is an ONNX file, not a Py",
+    ),
+    "an empty environment": (
+        M.replace("{m: {", "{m: {env: {}, "),
+        "models.m.env: names neither python nor lock",
+    ),
+    "trust as text": (M.replace("{m: {", "{m: {trust: 'yes', "), "models.m.trust: "),
     "a slash in a name": (
         M.replace("{m:", "{a/b:"),
         "tt.yaml:2:10: models[\"a/b\"]: 'a/b' cannot be used as a name: it becomes a folder of",
@@ -212,7 +224,7 @@ def test_the_message_says_where_and_what(refuse, text, message):
         ("typo in an input", "known here: dtype, shape"),
         (
             "key of another kind",
-            "known here: accuracy, also, batch_dim, dims, env, extends, hashed, inputs, kind, outputs, sample",
+            "known here: accuracy, also, batch_dim, dims, env, extends, hashed, inputs, kind, outputs",
         ),
         ("unknown kind", "known: torch, onnx, python, prebuilt, ensemble"),
         ("an unquoted release", 'put it in quotes: "24.10"'),
