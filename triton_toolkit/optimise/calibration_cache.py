@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file, write_json
+from triton_toolkit._optional import require
 from triton_toolkit.export.graph import all_tensors, load_graph
 
 ALGORITHM = 1
@@ -26,8 +27,8 @@ class CalibrationCache:
 
     def __init__(self, folder: Path, model: Path, data: str) -> None:
         import numpy
-        import onnxruntime
 
+        onnxruntime = require("onnxruntime", extra="cpu", purpose="measure ranges")
         self._folder = folder
         self._key = {
             "model": _model_digest(model),
