@@ -2,7 +2,8 @@
 
 A result is found in two steps. The *key* is what a stage knows beforehand: its part of the spec, tool
 versions, the files that the spec names. Below the key lie *manifests*, each a list of project files that
-a run with this key has read. The bytes of those files as they are now, with the key, name the *result*::
+a run with this key has read. The bytes of those files as they are now, with the key, name the *result*.
+The packages that those files import count like files, by their versions::
 
     v1/manifests/STAGE/KEY/MANIFEST.json    names of project files
     v1/results/STAGE/RESULT.json            the stage's report, and the SHA-256 of each of its files
@@ -28,6 +29,7 @@ from typing import Any
 
 from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes, sha256_file
 from triton_toolkit._progress import Progress, Silent
+from triton_toolkit.build.packages import only_files, package_state
 from triton_toolkit.build.stores import LocalStore, Store, StoreProblem, open_store
 
 FORMAT = "v1"
@@ -117,7 +119,8 @@ class StageCache:
         Args:
             stage: Name of the stage.
             key: As for ``fetch``.
-            dependencies: The project files that the run has read -> the SHA-256 of what it has read.
+            dependencies: The project files that the run has read -> the SHA-256 of what it has read, and
+                the packages that they import, as ``package NAME`` -> version.
             folder: What it has made; every file in it is kept.
             report: JSON values. It goes wherever the cache is shared: no secret may be in it.
         """
@@ -142,8 +145,8 @@ class StageCache:
         try:
             for result in self._results(self._entries, stage, key):
                 if self._entries.store.size(result.name) is not None:
-                    return Reads(frozenset(result.dependencies), current=True)
-                seen = (seen or frozenset()) | result.dependencies.keys()
+                    return Reads(only_files(result.dependencies), current=True)
+                seen = (seen or frozenset()) | only_files(result.dependencies)
         except StoreProblem as exc:
             self._give_up("read", exc)
         return None if seen is None else Reads(seen, current=False)
@@ -159,11 +162,18 @@ class StageCache:
                 continue
             names = [name for name in body["dependencies"] if _is_inside(name)] if body else []
             for name in set(names) - hashes.keys():
-                file = self._root / name
-                hashes[name] = sha256_file(file) if file.is_file() else "missing"
+                hashes[name] = self._state(name)
             if body is not None:
                 now = {name: hashes[name] for name in names}
                 yield _Result(_result_name(stage, key, now), now)
+
+    def _state(self, name: str) -> str:
+        """Return what stands for a dependency as it is now: a version or a SHA-256."""
+        version = package_state(name)
+        if version is not None:
+            return version
+        file = self._root / name
+        return sha256_file(file) if file.is_file() else "missing"
 
     def _take(self, entries: _Entries, result: str, into: Path) -> dict[str, Any] | None:
         try:

@@ -16,7 +16,7 @@ from triton_toolkit._files import sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.cache import Reads
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes, tool_versions
-from triton_toolkit.build.stage import processor
+from triton_toolkit.build.stage import packages_of, processor
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME
 from triton_toolkit.repository.passport import Passport, check_files, read_passport
@@ -49,9 +49,10 @@ def store_version(context: Context, recipe: Recipe, folder: Path, passport: Pass
     """Keep a version folder that is complete, passport included."""
     if context.cache is None:
         return
-    context.cache.store(_VERSION, _version_key(context, recipe), passport.dependencies, folder, {})
+    dependencies = {**passport.dependencies, **packages_of(context, recipe.name, passport.dependencies)}
+    context.cache.store(_VERSION, _version_key(context, recipe), dependencies, folder, {})
     with tempfile.TemporaryDirectory(prefix="tt-reads-") as empty:
-        context.cache.store(_READS, _without_steps(recipe.key()), passport.dependencies, Path(empty), {})
+        context.cache.store(_READS, _without_steps(recipe.key()), dependencies, Path(empty), {})
 
 
 def known_reads(context: Context, recipe: Recipe) -> Reads | None:

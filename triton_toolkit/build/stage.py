@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from triton_toolkit._machine import look_at_host
 from triton_toolkit._progress import Progress
+from triton_toolkit.build.packages import imported_packages
 from triton_toolkit.build.recipe import Context, file_hashes
 
 
@@ -66,8 +67,16 @@ def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progres
     changed = [name for name in hashes if not _untouched(root / name, started)]
     if not changed and stage.key() == key:
         value = {**report.as_dict(), "log": ""} if "log" in report.as_dict() else report.as_dict()
+        hashes |= packages_of(context, stage.model, report.dependencies)
         context.cache.store(stage.name, key, hashes, folder, value)
     return report
+
+
+def packages_of(context: Context, model: str, files: Iterable[str]) -> dict[str, str]:
+    """Return the packages that a model's files import; {} where its environment is part of its key."""
+    if context.project.model(model).env is not None:
+        return {}
+    return imported_packages(context.project.root, files)
 
 
 def processor() -> str:

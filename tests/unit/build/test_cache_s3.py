@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tests.unit.build.places import KEY, REPORT, Place
 from triton_toolkit._files import hash_tree
 from triton_toolkit.build.cache import Reads, StageCache
+from triton_toolkit.cli import cli
 
 SECRET = "not-to-be-seen-anywhere"
 BUCKET = "builds"
@@ -147,3 +151,44 @@ def test_no_note_and_no_log_of_ours_holds_a_credential(
     assert place.fetch()[0] is None
     assert place.notes.texts
     assert SECRET not in "".join(place.notes.texts) + caplog.text
+
+
+SPEC = """
+spec: 1
+models:
+  m: {kind: python, files: m, inputs: {x: {dtype: fp32, shape: [3]}}, outputs: {y: {dtype: fp32, shape: [3]}}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "runner"
+    (root / "m").mkdir(parents=True)
+    (root / "m/model.py").write_text("class TritonPythonModel: pass\n")
+    (root / "tt.yaml").write_text(SPEC)
+    return root
+
+
+def build(project: Path) -> Result:
+    words = ["build", "--spec", str(project / "tt.yaml"), "--cache", f"s3://{BUCKET}/tt", "--json"]
+    return CliRunner().invoke(cli, words)
+
+
+def test_two_runners_share_a_bucket(place: Place, project: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(project, tmp_path / "other")
+    first, second = build(project), build(other)
+    assert [result.exit_code for result in (first, second)] == [0, 0]
+    taken = [json.loads(result.stdout)["models"][0]["from_cache"] for result in (first, second)]
+    assert taken == [False, True]
+    assert not (project / ".tt/cache").exists()
+
+
+def test_a_build_goes_on_without_a_bucket(aws: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{held.getsockname()[1]}")
+        result = build(project)
+    assert result.exit_code == 0
+    assert result.stderr.count("building without it") == 1
+    assert SECRET not in result.output
+    assert (project / "model_repository/m/1/model.py").is_file()
