@@ -121,7 +121,7 @@ class ExportRecipe:
             name="export",
             model=self.name,
             key=self._export_key,
-            run=lambda: run_export(self._export_job(progress), folder, progress),
+            run=lambda: run_export(self.export_job(progress), folder, progress),
             read=ExportReport.from_dict,
         )
         return run_stage(self._context, stage, folder, progress)
@@ -192,7 +192,8 @@ class ExportRecipe:
         chosen = self._chosen.reduce_range
         return self._on_cpu() if chosen is None else chosen
 
-    def _export_job(self, progress: Progress) -> ExportJob:
+    def export_job(self, progress: Progress) -> ExportJob:
+        """Return what the export process is asked; makes the model's environment where it needs one."""
         from triton_toolkit.export.job import ExportJob
 
         model = self._model

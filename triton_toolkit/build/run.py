@@ -120,7 +120,7 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
             be told what changed.
     """
     with remembered_hashes(project.root / HASHES_NAME, save=not options.dry_run):
-        return _build_chosen(_context(project, options, progress), options, progress)
+        return _build_chosen(build_context(project, options, progress), options, progress)
 
 
 def _build_chosen(context: Context, options: BuildOptions, progress: Progress) -> list[ModelReport]:
@@ -221,7 +221,7 @@ def recipe_for(context: Context, name: str) -> Recipe:
             return EnsembleRecipe(context, name, model)
 
 
-def _context(project: Project, options: BuildOptions, progress: Progress) -> Context:
+def build_context(project: Project, options: BuildOptions, progress: Progress) -> Context:
     """Take opset and IR version from the oldest release that the spec must run on."""
     cache = None
     if options.cache is not None:

@@ -22,6 +22,7 @@ Examples:
   tt build                     every model, only what changed
   tt build digits --why        one model, with the reasons
   tt build --dry-run --json    what would be done, for a machine
+  tt build digits --bisect     which exporter and opset is right
   tt build --changed-since origin/main --cache s3://bucket/tt    in CI: see docs/ci.md
 """
 )
@@ -42,6 +43,12 @@ Examples:
     help="Where results are kept and looked for, to share between machines.  [default: .tt/cache]",
 )
 @click.option("--no-cache", is_flag=True, help="Neither keep results nor look for them.")
+@click.option(
+    "--bisect",
+    "bisecting",
+    is_flag=True,
+    help="Try every exporter and opset on PyTorch models, and say which are right; write nothing.",
+)
 @json_option
 def command(
     models: tuple[str, ...],
@@ -53,6 +60,7 @@ def command(
     changed_since: str | None,
     cache: str | None,
     no_cache: bool,
+    bisecting: bool,
     json_mode: bool,
 ) -> None:
     """Build MODELs, or all, into the model repository.
@@ -67,6 +75,11 @@ def command(
 
     console = Console(json_mode)
     project = load_project(spec_path)
+    if bisecting:
+        from triton_toolkit.cli._bisect import bisect
+
+        bisect(console, project, models)
+        return
     if no_cache and cache is not None:
         raise click.UsageError("--cache and --no-cache exclude each other")
     options = BuildOptions(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, "NDArray[Any]"]
 Shapes = dict[str, tuple[int, ...]]
+Cases = Sequence[tuple[Sizes, Callable[[], Arrays]]]
 Why = Callable[[Sequence[Sizes], Sequence[Sizes]], str]
 
 
@@ -40,17 +41,40 @@ class Proof:
     nan_outputs: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class Tried:
+    """What came of running original and export on every case.
+
+    Attributes:
+        proof: What was found at each combination of sizes.
+        right: Combinations at which the export is right.
+        wrong: Those at which it is not.
+        broken: Those at which the original itself fails.
+    """
+
+    proof: Proof = field(default_factory=Proof)
+    right: list[Sizes] = field(default_factory=list)
+    wrong: list[tuple[Sizes, _Wrong]] = field(default_factory=list)
+    broken: list[tuple[Sizes, ExportError]] = field(default_factory=list)
+
+    def error(self, why: Why) -> ExportError | None:
+        """Return what is wrong, None where nothing is: about the original, or a ParityError."""
+        if self.broken:
+            failed = [sizes for sizes, _ in self.broken]
+            others = [*self.right, *(sizes for sizes, _ in self.wrong)]
+            return _explained(self.broken[0][1], failed, others, why)
+        return _parity_error(self.wrong, self.right, why) if self.wrong else None
+
+
 def prove(
     expected: Callable[[Arrays, str], Arrays],
     session: Session,
-    cases: Sequence[tuple[Sizes, Callable[[], Arrays]]],
+    cases: Cases,
     tolerances: Tolerances,
     sources: Mapping[str, str],
     why: Why = lambda failed, right: "",
 ) -> Proof:
     """Run original and export on every case and compare.
-
-    Every case is run even after a failure, because which sizes fail tells which dimension is to blame.
 
     Args:
         expected: The original; its second argument says what it does where it fails.
@@ -64,27 +88,38 @@ def prove(
         ExportError: The original itself fails at some of the sizes.
         ParityError: The export fails or differs; names sizes, outputs, figures and tolerance.
     """
-    proof, right = Proof(), []
-    broken: list[tuple[Sizes, ExportError]] = []
-    wrong: list[tuple[Sizes, _Wrong]] = []
+    tried = try_cases(expected, session, cases, tolerances, sources)
+    error = tried.error(why)
+    if error is not None:
+        raise error
+    return tried.proof
+
+
+def try_cases(
+    expected: Callable[[Arrays, str], Arrays],
+    session: Session,
+    cases: Cases,
+    tolerances: Tolerances,
+    sources: Mapping[str, str],
+) -> Tried:
+    """Run original and export on every case; see ``prove``.
+
+    Every case is run even after a failure, because which sizes fail tells which dimension is to blame.
+    """
+    tried = Tried()
     for sizes, make in cases:
         inputs = make()
         try:
             wanted = expected(inputs, f"fails at {format_sizes(sizes)}")
         except ExportError as exc:
-            broken.append((sizes, exc))
+            tried.broken.append((sizes, exc))
             continue
-        problem = _case(proof, session, sizes, (inputs, wanted), tolerances, sources)
+        problem = _case(tried.proof, session, sizes, (inputs, wanted), tolerances, sources)
         if problem:
-            wrong.append((sizes, problem))
+            tried.wrong.append((sizes, problem))
         else:
-            right.append(sizes)
-    if broken:
-        failed = [sizes for sizes, _ in broken]
-        raise _explained(broken[0][1], failed, [sizes for sizes, _ in cases if sizes not in failed], why)
-    if wrong:
-        raise _parity_error(wrong, right, why)
-    return proof
+            tried.right.append(sizes)
+    return tried
 
 
 def _case(

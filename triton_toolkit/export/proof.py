@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +61,8 @@ def prove_candidate(context: Context, candidate: Candidate) -> ExportReport:
 
 def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
     exported = candidate.exported
-    branches = exported.branches if exported else ()
-    wanted = [*proof_sizes(candidate.dims), golden, *(size for branch in branches for size in branch.sizes)]
-    wanted += exported.sizes if exported else ()
-    combinations = [sizes for index, sizes in enumerate(wanted) if sizes not in wanted[:index]]
-    context.step(f"compare with the original at {len(combinations)} combination(s) of sizes")
-    cases = [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
+    cases = cases_of(candidate, golden)
+    context.step(f"compare with the original at {len(cases)} combination(s) of sizes")
     try:
         proof = prove(
             candidate.predict,
@@ -79,11 +76,21 @@ def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
         raise _with_history(exported, exc) from exc
     if exported is not None and exported.widened:
         context.note("the model computes in bfloat16, the export in float32")
-    for branch in branches:
+    for branch in exported.branches if exported else ():
         at = "; ".join(format_sizes(sizes) for sizes in branch.sizes)
         context.note(f"forward takes another path where not {branch}; the export is right there too: at {at}")
     _check_nan(context, candidate, proof, golden)
     return proof
+
+
+def cases_of(candidate: Candidate, golden: Sizes) -> list[tuple[Sizes, Callable[[], Arrays]]]:
+    """Return the sizes at which a candidate is compared with its original, and what makes the inputs."""
+    exported = candidate.exported
+    wanted = [*proof_sizes(candidate.dims), golden]
+    if exported is not None:
+        wanted += [*(size for branch in exported.branches for size in branch.sizes), *exported.sizes]
+    combinations = [sizes for index, sizes in enumerate(wanted) if sizes not in wanted[:index]]
+    return [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
 
 
 def _with_history(exported: Exported | None, error: ParityError) -> ExportError:

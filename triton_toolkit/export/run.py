@@ -33,9 +33,15 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
         EnvironmentProblem: The disk is full or read-only.
         RuntimeError: A bug in the export process; holds its traceback.
     """
+    report, log = run_step(job_step(job), out, progress)
+    return replace(ExportReport.from_dict(report), log=log)
+
+
+def job_step(job: ExportJob) -> Step:
+    """Return the step that does a job."""
     if job.python is not None:
         job = replace(job, runtime=sys.executable)
-    step = Step(
+    return Step(
         root=job.root,
         model=job.name,
         stage="sample" if job.kind == "sample" else "export",
@@ -43,5 +49,3 @@ def run_export(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
         job=job.to_json(),
         python=job.python,
     )
-    report, log = run_step(step, out, progress)
-    return replace(ExportReport.from_dict(report), log=log)

@@ -27,10 +27,20 @@ Arrays = dict[str, "NDArray[Any]"]
 
 
 def prepare_torch(context: Context) -> Candidate:
-    """Load the module, run it once, export it.
+    """Load the module, run it, export it.
 
     Raises:
         ExportError: Loading, the first forward, or the exporter failed.
+        MissingDependencyError: torch, onnxscript or onnxruntime is not installed.
+    """
+    return export_candidate(context, load_torch(context))
+
+
+def load_torch(context: Context) -> Model:
+    """Load the module and see what its forward does.
+
+    Raises:
+        ExportError: Loading or the first forward failed, or it does what no export can keep.
         MissingDependencyError: torch, onnxscript or onnxruntime is not installed.
     """
     job = context.job
@@ -51,16 +61,24 @@ def prepare_torch(context: Context) -> Candidate:
     maker = InputMaker(job.inputs, dims, context.sample_function())
     original = Original(module, [tensor.name for tensor in job.inputs], list(job.outputs), context.files)
     example, seen = _try_forward(context, original, maker, dims)
+    return Model(job=replace(job, dims=dims), original=original, maker=maker, example=example, seen=seen)
+
+
+def export_candidate(context: Context, model: Model) -> Candidate:
+    """Write ``model.onnx``.
+
+    Raises:
+        ExportError: No exporter that may be taken writes it.
+    """
     context.step("export to ONNX")
-    model = Model(job=replace(job, dims=dims), original=original, maker=maker, example=example, seen=seen)
     exported, session = export_model(context, model)
     return Candidate(
-        predict=original.predict,
+        predict=model.original.predict,
         session=session,
-        inputs=job.inputs,
+        inputs=model.job.inputs,
         outputs=graph_outputs(load_graph(context.path)),
-        dims=dims,
-        maker=maker,
+        dims=dict(model.job.dims),
+        maker=model.maker,
         exported=exported,
     )
 
