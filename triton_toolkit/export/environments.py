@@ -6,25 +6,27 @@ package is brought into it by ``bootstrap``, tt's packages stay outside.
 
 from __future__ import annotations
 
-import functools
-import json
-import os
 import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from triton_toolkit._files import canonical_json, host_errors, locked_folder, sha256_bytes, write_text
 from triton_toolkit._process import run_child
 from triton_toolkit._progress import Progress
 from triton_toolkit._workspace import ENVIRONMENTS_NAME, make_workspace
 from triton_toolkit.errors import EnvironmentProblem, MissingDependencyError
-
-OLDEST_PYTHON = (3, 11)
-"""The oldest Python that this package runs on."""
+from triton_toolkit.export.interpreters import (
+    Interpreter,
+    clean_environment,
+    dotted,
+    find_interpreter,
+    inspect_interpreter,
+    numbers_of,
+)
 
 NEEDED: Mapping[str, tuple[int, ...]] = {
     "torch": (2, 6),
@@ -41,20 +43,8 @@ _PACKAGES_OF: Mapping[str, tuple[str, ...]] = {
 }
 _COMPLETE = ".tt-complete"
 _INCLUDED = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", re.MULTILINE)
-_OF_THE_PARENT = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _PIP_FOR_OTHERS = (22, 3)
 _OF_PIP = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV", "PIP_NO_DEPS")
-
-_INSPECT = """\
-import json, sys
-from importlib import metadata
-found = {}
-for one in metadata.distributions():
-    name = one.metadata["Name"]
-    if name:
-        found.setdefault(name.lower().replace("_", "-"), one.version)
-print("tt:" + json.dumps({"version": list(sys.version_info[:3]), "packages": found}))
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +63,6 @@ class Environment:
     def shown(self) -> str:
         """How the spec names it, for messages."""
         return self.lock or str(self.python)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
-    """An interpreter that runs, and what is installed in it.
-
-    ``packages`` maps names, in lower case with ``-``, to versions.
-    """
-
-    path: Path
-    version: tuple[int, int, int]
-    packages: Mapping[str, str]
 
 
 def environment_key(root: Path, environment: Environment | None) -> dict[str, str]:
@@ -133,75 +111,17 @@ def prepare_environment(
     """
     if environment is None:
         return None
-    if environment.lock is None:
-        python = find_interpreter(root, str(environment.python))
-    else:
-        python = _from_lock(root, environment, progress, name)
-    _check_packages(inspect_interpreter(python), environment, kind)
-    return python
-
-
-def find_interpreter(root: Path, named: str) -> Path:
-    """Return the path of an interpreter that the spec names: a path, or a command such as python3.12.
-
-    Raises:
-        EnvironmentProblem: There is none.
-    """
-    if "/" not in named and not (root / named).exists():
-        found = shutil.which(named)
-        if found:
-            return Path(found)
-    path = Path(os.path.abspath(root / named))  # links stay: a virtual environment is known by its path
-    if path.is_dir():
-        inner = "/bin/python" if (path / "bin" / "python").exists() else ""
-        meant = (
-            f"write {named.rstrip('/')}{inner}"
-            if inner
-            else "name the interpreter, such as envs/nlp/bin/python"
-        )
-        raise EnvironmentProblem(f"env: {named} is a folder, not a Python interpreter", hint=meant)
-    if not os.access(path, os.X_OK):
-        fault = "cannot be run" if path.exists() else "does not exist"
-        folder = str(Path(named).parent.parent)
-        raise EnvironmentProblem(
-            f"env: the interpreter {named} {fault}",
-            hint=f"make it: python -m venv {folder} && {named} -m pip install torch onnx onnxscript, with "
-            "what the model needs; or give a lock, from which tt makes it: env: {lock: FILE}",
-        )
-    return path
-
-
-@functools.cache
-def inspect_interpreter(path: Path) -> Interpreter:
-    """Run an interpreter and ask for its version and packages; once a process.
-
-    Raises:
-        EnvironmentProblem: It does not run, or is too old.
-    """
     try:
-        child = run_child([str(path), "-c", _INSPECT], env=clean_environment())
-    except OSError as exc:
-        raise EnvironmentProblem(f"env: {path} cannot be run: {exc.strerror}") from exc
-    answer = next((line[3:] for line in child.output.splitlines() if line.startswith("tt:")), None)
-    if answer is None:
-        raise EnvironmentProblem(
-            f"env: {path} does not run as a Python interpreter ({child.how_it_ended})",
-            hint="name the interpreter of an environment, such as envs/nlp/bin/python",
-            detail=child.output,
-        )
-    found: dict[str, Any] = json.loads(answer)
-    version = tuple(found["version"])
-    if version[:2] < OLDEST_PYTHON:
-        raise EnvironmentProblem(
-            f"env: {path} is Python {_dotted(version)}; the export needs {_dotted(OLDEST_PYTHON)} or newer",
-            hint=f"make the environment with a newer one: python{_dotted(OLDEST_PYTHON)} -m venv …",
-        )
-    return Interpreter(path=path, version=version, packages=found["packages"])
-
-
-def clean_environment() -> dict[str, str]:
-    """Return our environment variables without those that lead one interpreter to another's packages."""
-    return {name: value for name, value in os.environ.items() if name not in _OF_THE_PARENT}
+        if environment.lock is None:
+            python = find_interpreter(root, str(environment.python))
+        else:
+            python = _from_lock(root, environment, progress, name)
+        _check_packages(inspect_interpreter(python), environment, kind)
+    except (EnvironmentProblem, MissingDependencyError) as exc:
+        if not name:
+            raise
+        raise type(exc)(f"{name}: {exc.message}", hint=exc.hint, detail=exc.detail) from exc
+    return python
 
 
 def _check_packages(found: Interpreter, environment: Environment, kind: str) -> None:
@@ -210,11 +130,11 @@ def _check_packages(found: Interpreter, environment: Environment, kind: str) -> 
         version, oldest = found.packages.get(package), NEEDED[package]
         if version is None:
             lacking.append(package)
-        elif _numbers(version) < oldest:
-            lacking.append(f"{package}>={_dotted(oldest)} (it has {version})")
+        elif numbers_of(version) < oldest:
+            lacking.append(f"{package}>={dotted(oldest)} (it has {version})")
     if not lacking:
         return
-    needed = " ".join(f'"{package}>={_dotted(NEEDED[package])}"' for package in _PACKAGES_OF[kind])
+    needed = " ".join(f'"{package}>={dotted(NEEDED[package])}"' for package in _PACKAGES_OF[kind])
     if environment.lock:
         hint = f"add to {environment.lock} what is missing, of {needed}"
     else:
@@ -277,6 +197,7 @@ def _from_lock(root: Path, environment: Environment, progress: Progress, name: s
                     write_text(folder / _COMPLETE, digest + "\n")
                 except BaseException:
                     _clear(folder)
+                    folder.rmdir()
                     raise
     return python
 
@@ -292,7 +213,7 @@ def _make(root: Path, folder: Path, source: tuple[Interpreter, str], progress: P
     variables = {key: value for key, value in clean_environment().items() if key not in _OF_PIP}
     progress.step(name, f"make an environment from {lock}")
     # The pip that is there installs into another environment, which saves some seconds.
-    has_pip = _numbers(base.packages.get("pip", "")) >= _PIP_FOR_OTHERS
+    has_pip = numbers_of(base.packages.get("pip", "")) >= _PIP_FOR_OTHERS
     venv = ["-m", "venv", *(["--without-pip"] if has_pip else []), str(folder)]
     made = run_child([str(base.path), *venv], env=variables, cwd=root)
     if made.returncode:
@@ -303,21 +224,25 @@ def _make(root: Path, folder: Path, source: tuple[Interpreter, str], progress: P
         )
     pip = [str(base.path), "-m", "pip", "--python", python] if has_pip else [python, "-m", "pip"]
     pip += ["install", "--no-input", "--disable-pip-version-check", "-r", str(root / lock)]
-    installed = run_child(
-        pip, env=variables, cwd=root, on_line=lambda line: progress.step(name, f"{lock}: {line.strip()}")
-    )
+
+    def tell(line: str) -> None:
+        if line.strip():
+            progress.step(name, f"{lock}: {line.strip()}")
+
+    installed = run_child(pip, env=variables, cwd=root, on_line=tell)
     if installed.returncode:
         raise EnvironmentProblem(
-            f"env: {lock} does not install: {_last_error(installed.output)}",
+            f"env: {lock} does not install: {_error_of_pip(installed.output)}",
             hint="correct the lock, or pip's settings (pip config list), and build again",
             detail=installed.output,
         )
 
 
-def _last_error(output: str) -> str:
+def _error_of_pip(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     wrong = [line for line in lines if line.startswith("ERROR:")]
-    return (wrong or lines or ["pip said nothing"])[-1]
+    found = wrong[0] if wrong else next(reversed(lines), "pip said nothing")
+    return found.removeprefix("ERROR: ")
 
 
 def _clear(folder: Path) -> None:
@@ -327,13 +252,3 @@ def _clear(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: (2, 13, 0) of 2.13.0+cpu."""
-    match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

@@ -19,7 +19,7 @@ from triton_toolkit._process import ChildResult, run_child
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import ExportError, TritonToolkitError
 from triton_toolkit.export import bootstrap
-from triton_toolkit.export.environments import clean_environment
+from triton_toolkit.export.interpreters import clean_environment
 from triton_toolkit.export.record import Command, StepRecord, shown_path
 from triton_toolkit.export.step_worker import BUG, MARK, REPORT_NAME
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from triton_toolkit.errors import ExportError, TritonToolkitError
 from triton_toolkit.export.channel import Arrays, Channel, ChannelClosed
-from triton_toolkit.export.environments import clean_environment
+from triton_toolkit.export.interpreters import clean_environment
 from triton_toolkit.export.partner import Partner, answering
 from triton_toolkit.export.samples import named_arrays
 from triton_toolkit.export.source import load_callable, reason, user_code

@@ -10,7 +10,7 @@ from tests.unit.build.helpers import ProjectOf
 from tests.unit.export.environments import link_packages, make_environment, make_wheel, site_packages
 from triton_toolkit._progress import Silent
 from triton_toolkit.build.run import BuildOptions, run_build
-from triton_toolkit.export.environments import inspect_interpreter
+from triton_toolkit.export.interpreters import inspect_interpreter
 from triton_toolkit.repository.passport import read_samples
 from triton_toolkit.spec.load import load_project
 
@@ -134,4 +134,4 @@ def test_a_sample_alone_needs_its_environment_too(two: Path, project_of: Project
     (report,) = run_build(context.project, BuildOptions(), Silent())
     assert report.error is not None
     assert report.error.exit_code == 3
-    assert report.error.message == "env: the interpreter envs/three/bin/python does not exist"
+    assert report.error.message == "lost: env: the interpreter envs/three/bin/python does not exist"

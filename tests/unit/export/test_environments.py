@@ -11,13 +11,8 @@ from tests.unit.export.environments import link_packages, make_environment, make
 from triton_toolkit._progress import Silent
 from triton_toolkit.errors import EnvironmentProblem, MissingDependencyError
 from triton_toolkit.export import environments
-from triton_toolkit.export.environments import (
-    Environment,
-    environment_key,
-    find_interpreter,
-    inspect_interpreter,
-    prepare_environment,
-)
+from triton_toolkit.export.environments import Environment, environment_key, prepare_environment
+from triton_toolkit.export.interpreters import OLDEST_PYTHON, find_interpreter, inspect_interpreter
 from triton_toolkit.export.run import run_export
 
 OWN = {"environment": "its own"}
@@ -97,7 +92,7 @@ def test_an_interpreter_that_is_none_is_one_clear_error(tmp_path, named, message
     with pytest.raises(EnvironmentProblem) as caught:
         prepare(tmp_path, python=named)
     assert caught.value.exit_code == 3
-    assert caught.value.message.startswith("env: ")
+    assert caught.value.message.startswith("m: env: ")
     assert message in caught.value.message
     assert hint in caught.value.hint
 
@@ -130,7 +125,7 @@ def test_the_oldest_versions_are_those_of_the_extras():
     assert {
         name: tuple(map(int, known[name].split("."))) for name in environments.NEEDED
     } == environments.NEEDED
-    assert project["requires-python"].startswith(f">={'.'.join(map(str, environments.OLDEST_PYTHON))},")
+    assert project["requires-python"].startswith(f">={'.'.join(map(str, OLDEST_PYTHON))},")
 
 
 def test_the_key_follows_the_packages_of_an_interpreter(tmp_path):
@@ -178,9 +173,9 @@ def test_a_lock_becomes_an_environment_once(tmp_path, python, monkeypatch):
     with pytest.raises(EnvironmentProblem) as caught:
         prepare(tmp_path, lock="nlp.lock")
     assert caught.value.exit_code == 3
-    assert caught.value.message.startswith("env: nlp.lock does not install: ERROR: ")
+    assert caught.value.message.startswith("m: env: nlp.lock does not install: ")
     assert "tinylib-9.9" in caught.value.detail
-    assert [path for path in (tmp_path / ".tt" / "envs").rglob("*") if path.name == "python"] == []
+    assert list((tmp_path / ".tt" / "envs").iterdir()) == []
 
     path = f"import sys; sys.path.append({str(site_packages(python.parents[1]))!r})\n"
     make_wheel(tmp_path, "link", "1.0", {"link.pth": path})
@@ -206,7 +201,6 @@ def test_an_environment_that_was_not_finished_is_made_again(tmp_path, monkeypatc
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     (tmp_path / "a.lock").write_text("")
     calls = []
-    made = environments._make
 
     def interrupted(root, folder, source, progress, name):
         (folder / "half").write_text("")
@@ -221,13 +215,14 @@ def test_an_environment_that_was_not_finished_is_made_again(tmp_path, monkeypatc
     )
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path, lock="a.lock")
+    assert list((tmp_path / ".tt" / "envs").iterdir()) == []
+    prepare(tmp_path, lock="a.lock")
     (folder,) = (tmp_path / ".tt" / "envs").iterdir()
-    assert list(folder.iterdir()) == []
+    (folder / ".tt-complete").unlink()
     (folder / "left by a kill").mkdir()
     prepare(tmp_path, lock="a.lock")
     assert sorted(path.name for path in folder.iterdir()) == [".tt-complete", "half"]
-    assert made is not interrupted
-    assert len(calls) == 2
+    assert len(calls) == 3
 
 
 def test_the_worker_meets_none_of_the_packages_of_tt(project, python):
