@@ -1,17 +1,24 @@
 """Is a variant faster than FP32 on this machine? Both are timed in one interleaved run.
 
-Machines slow down and recover: other work, heat, frequency. So the two take turns in the order
-base, variant, variant, base, which cancels a steady drift within each round, and each round gives one
-ratio. What is told is the median of the ratios, with the interval in which it lies.
+Machines slow down and recover: other work, heat, frequency. So the two take turns, in rounds of base,
+variant, variant, base or the mirror of that, which cancels a steady drift, and each round gives one
+ratio. Which of the two orders it is, is drawn: whatever the machine does, and for however long, then
+meets both alike, also where it keeps time with the turns, as a scheduler does. The seed is fixed.
+
+A turn runs a model many times and takes the median, which an interruption of a few runs does not move.
+And now and then both sessions are made anew: on one machine, of two sessions of one and the same file
+one was a quarter slower in one pair of ten for as long as it lived.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +38,23 @@ FEATURES = ("avx2", "avx512_vnni", "avx_vnni")
 """What decides whether a CPU is faster with INT8: wide registers, and instructions that add products
 of bytes without overflow."""
 
+MARGIN = 0.03
+"""Least gain that counts: less is not worth the loss of precision, and hard to tell from chance."""
+
 _WARM_UP_RUNS = 3
-_FEWEST_ROUNDS = 10
+_ROUNDS_OF_A_PAIR = 5
+"""Rounds before both sessions are made anew."""
+
+_FEWEST_ROUNDS = 2 * _ROUNDS_OF_A_PAIR
 _MOST_ROUNDS = 60
 _SHORTEST_TURN_S = 0.002
-"""A turn repeats the model until it takes this long: the clock and the call cost microseconds."""
+"""A turn repeats the model until it takes this long."""
 
 _MOST_S = 10.0
+_SEED = 3
+
+Turn = Callable[[], float]
+"""Runs a model for one turn; returns the median seconds of one inference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +65,8 @@ class Speed:
         ratio: Time of FP32 over time of the variant: 2 is twice as fast.
         low: Lower end of the interval of the ratio.
         high: Upper end.
-        faster: Whether it is faster; None where the interval does not decide it.
+        faster: Whether it is faster by ``MARGIN`` or more; None where the interval does not decide it,
+            or the first and the second half of the run tell different things.
         rounds: Rounds measured; each times both twice.
         base_ms: Median time of one FP32 inference.
         variant_ms: Median time of one inference of the variant.
@@ -107,43 +125,50 @@ def time_variant(
 ) -> Speed:
     """Time two files of one model with ONNX Runtime on this CPU, as they are served.
 
-    Both sessions exist all the time; each has the same number of threads, which do not spin between
-    runs, since they would take the processor from the other one.
+    Both are loaded all the time; each has the same number of threads, which do not spin between runs,
+    since they would take the processor from the other one.
 
     Args:
         base: The FP32 file.
         variant: The other one.
         inputs: One request, at its usual size.
         threads: Threads of one operator; all processors that this process may use where left out.
-        most_s: About how long to measure. Ten rounds are made however long they take.
+        most_s: About how long to measure where the ratio stays undecided. Ten rounds are made however
+            long they take.
 
     Raises:
         ExportError: ONNX Runtime refuses a file.
     """
-    threads = threads or len(os.sched_getaffinity(0))
-    entries = {"session.intra_op.allow_spinning": "0"}
-    sessions = [Session(path, entries=entries, threads=threads) for path in (base, variant)]
-    turns = [_turn(session, inputs) for session in sessions]
-    base_s, variant_s = run_rounds(*turns, most_s=most_s)
-    ratio, low, high = median_interval([b / v for b, v in zip(base_s, variant_s, strict=True)])
+    used = threads or len(os.sched_getaffinity(0))
+    starts = [partial(_start, path, inputs, used) for path in (base, variant)]
+    rounds = run_rounds(starts[0], starts[1], most_s=most_s)
+    ratio, low, high = median_interval(rounds.ratios)
     return Speed(
         ratio=ratio,
         low=low,
         high=high,
-        faster=is_faster(low, high),
-        rounds=len(base_s),
-        base_ms=1e3 * _median(base_s),
-        variant_ms=1e3 * _median(variant_s),
-        threads=threads,
+        faster=is_faster(rounds.ratios),
+        rounds=len(rounds.ratios),
+        base_ms=1e3 * _median(rounds.base_s),
+        variant_ms=1e3 * _median(rounds.variant_s),
+        threads=used,
         cpu=describe_cpu(),
     )
 
 
-def is_faster(low: float, high: float) -> bool | None:
-    """Return what the interval of a ratio says: above 1 faster, below it not, around it undecided."""
-    if low > 1:
+def is_faster(ratios: Sequence[float]) -> bool | None:
+    """Return whether the ratios of a run, in their order, show a gain of ``MARGIN`` or more.
+
+    False where they show that there is none; None where the interval holds that limit, or where the
+    medians of the first and the second half lie on different sides of it.
+    """
+    limit = 1 + MARGIN
+    _, low, high = median_interval(ratios)
+    middle = len(ratios) // 2
+    halves = [_median(part) > limit for part in (ratios[:middle], ratios[middle:]) if part]
+    if low > limit and all(halves):
         return True
-    return False if high < 1 else None
+    return False if high < limit and not any(halves) else None
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -169,29 +194,61 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     return _median(ordered), ordered[rank], ordered[n - 1 - rank]
 
 
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What each round measured: the seconds of one inference of each."""
+
+    base_s: list[float] = field(default_factory=list)
+    variant_s: list[float] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        """Base over variant, one a round."""
+        return [base / variant for base, variant in zip(self.base_s, self.variant_s, strict=True)]
+
+
 def run_rounds(
-    base: Callable[[], float],
-    variant: Callable[[], float],
+    start_base: Callable[[], Turn],
+    start_variant: Callable[[], Turn],
     *,
     most_s: float,
     clock: Callable[[], float] = time.perf_counter,
-) -> tuple[list[float], list[float]]:
-    """Let both take turns; return the seconds of one inference of each, one a round.
+) -> Rounds:
+    """Let both take turns until it is decided which is faster, in ten to sixty rounds.
 
     Args:
-        base: Runs one turn and returns the seconds of one inference in it.
-        variant: Likewise.
-        most_s: No further round begins after this, once there are ten; sixty are enough.
+        start_base: Loads the one model.
+        start_variant: Loads the other.
+        most_s: No further round begins after this, once there are ten.
         clock: Seconds.
     """
-    base_s: list[float] = []
-    variant_s: list[float] = []
+    rounds = Rounds()
+    drawn = random.Random(_SEED)  # noqa: S311 - an order, not a secret
     begin = clock()
-    while len(base_s) < _FEWEST_ROUNDS or (len(base_s) < _MOST_ROUNDS and clock() - begin < most_s):
-        first, second, third, fourth = base(), variant(), variant(), base()
-        base_s.append((first + fourth) / 2)
-        variant_s.append((second + third) / 2)
-    return base_s, variant_s
+    while len(rounds.ratios) < _MOST_ROUNDS:
+        _run_pair(start_base, start_variant, rounds, drawn)
+        if len(rounds.ratios) < _FEWEST_ROUNDS:
+            continue
+        if clock() - begin > most_s or is_faster(rounds.ratios) is not None:
+            break
+    return rounds
+
+
+def _run_pair(
+    start_base: Callable[[], Turn], start_variant: Callable[[], Turn], rounds: Rounds, drawn: random.Random
+) -> None:
+    """Load both models and let them take turns for a few rounds."""
+    if drawn.random() < 0.5:
+        base, variant = start_base(), start_variant()
+    else:
+        variant, base = start_variant(), start_base()
+    for _ in range(_ROUNDS_OF_A_PAIR):
+        if drawn.random() < 0.5:
+            first, second, third, fourth = base(), variant(), variant(), base()
+        else:
+            second, first, fourth, third = variant(), base(), base(), variant()
+        rounds.base_s.append((first + fourth) / 2)
+        rounds.variant_s.append((second + third) / 2)
 
 
 def describe_cpu() -> dict[str, str | bool | None]:
@@ -201,21 +258,18 @@ def describe_cpu() -> dict[str, str | bool | None]:
     return {"model": host.cpu, **{name: name in host.cpu_flags if known else None for name in FEATURES}}
 
 
-def _turn(session: Session, inputs: Arrays) -> Callable[[], float]:
-    """Return a function that runs a model for one turn; it is warm, and knows how often to repeat."""
-    for _ in range(_WARM_UP_RUNS):
+def _start(path: Path, inputs: Arrays, threads: int) -> Turn:
+    """Load a model and return a function that runs it for one turn; it is warm, and knows how often."""
+    session = Session(path, entries={"session.intra_op.allow_spinning": "0"}, threads=threads)
+
+    def run() -> float:
         begin = time.perf_counter()
         session.predict(inputs)
-        last_s = time.perf_counter() - begin
-    repeats = max(1, math.ceil(_SHORTEST_TURN_S / last_s))
+        return time.perf_counter() - begin
 
-    def turn() -> float:
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            session.predict(inputs)
-        return (time.perf_counter() - begin) / repeats
-
-    return turn
+    shortest_s = min(run() for _ in range(_WARM_UP_RUNS))
+    repeats = math.ceil(_SHORTEST_TURN_S / shortest_s)
+    return lambda: _median([run() for _ in range(repeats)])
 
 
 def _median(values: Sequence[float]) -> float:
