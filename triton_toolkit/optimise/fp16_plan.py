@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from triton_toolkit.optimise.fp16_limits import VANISHING
 from triton_toolkit.optimise.fp16_masks import Clamp, MaskFinder, Place
-from triton_toolkit.optimise.fp16_rules import NodeRules, Ranges, is_plain_constant
+from triton_toolkit.optimise.fp16_rules import DIVISORS, NodeRules, Ranges, is_plain_constant
 from triton_toolkit.optimise.fp16_slots import NodeSlots, slots_of
 from triton_toolkit.optimise.layers import Graph
 from triton_toolkit.optimise.ranges import TensorRange
@@ -163,9 +163,8 @@ class _Planner:
 
         for index in list(self.kept):
             node = self._slots[index].node
-            position = {"Div": 1, "Reciprocal": 0, "Log": 0}.get(node.op_type)
-            if position is not None:
-                reason = f"it makes the small values that {self._slots[index].name!r} divides by"
+            if (position := DIVISORS.get(node.op_type)) is not None:
+                reason = f"it makes small values that must not become 0 for {self._slots[index].name!r}"
                 self._keep_upstream(node.input[position], reason, is_small)
 
     def protect_epsilons(self) -> None:

@@ -49,7 +49,7 @@ _LARGEST_EXPONENT = 80.0
 """Beyond it exp leaves float32 too; keeps Python's from raising."""
 
 _USUAL_HEAD_SIZE = 128
-_DIVISORS = {"Div": 1, "Reciprocal": 0, "Log": 0}
+DIVISORS = {"Div": 1, "Reciprocal": 0, "Log": 0}
 """Operators with a pole at 0, and the input that must not become 0."""
 
 
@@ -84,7 +84,7 @@ class Ranges:
         import numpy as np
         import onnx
 
-        limits = {onnx.TensorProto.INT8: (-128, 127), onnx.TensorProto.UINT8: (0, 255)}
+        limits: dict[int, tuple[int, int]] = {onnx.TensorProto.INT8: (-128, 127), onnx.TensorProto.UINT8: (0, 255)}
         integers = limits.get(self._graph.elem_type(node.input[0]))
         if integers is None or not all(self._graph.is_constant(name) for name in node.input[1:] if name):
             return None
@@ -152,8 +152,8 @@ class NodeRules:
         for name, kind in zip(slots.node.output, slots.outputs, strict=True):
             if kind == "follows":
                 yield self._range_problem(name)
-        if (position := _DIVISORS.get(slots.node.op_type)) is not None:
-            name = slots.node.input[position]
+        if (divisor := DIVISORS.get(slots.node.op_type)) is not None:
+            name = slots.node.input[divisor]
             held = self._range(name)
             if held is not None and 0 < held.smallest_nonzero < VANISHING:
                 yield f"{name!r} comes down to {held.smallest_nonzero:.3g}, which may become 0 in FP16"

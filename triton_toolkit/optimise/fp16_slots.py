@@ -107,7 +107,7 @@ class _NodeReader:
             return NodeSlots(node=node, name=name, inputs=(), outputs=("",))
         if node.op_type in _SHAPE_ONLY and not self._domain:
             kinds: tuple[Slot, ...] = tuple("any" if self._is_float(n) else "" for n in node.input)
-            return NodeSlots(node=node, name=name, inputs=kinds, outputs=("",) * len(node.output))
+            return NodeSlots(node=node, name=name, inputs=kinds, outputs=("",))
         schema = self._schema()
         problem = self._problem(schema)
         if not problem and schema is not None:
