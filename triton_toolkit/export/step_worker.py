@@ -32,8 +32,10 @@ Work = Callable[[str, Path, Progress], dict[str, Any]]
 """Does a job, given as JSON: fills a folder, tells its progress, returns its report."""
 
 
-def run_worker(work: Work) -> None:
-    """Do the job that the command line names, and end the process.
+def run_worker(work: Work) -> int:
+    """Do the job that the command line names; returns the exit code, for ``sys.exit``.
+
+    Where user code left threads or processes running, which Python would wait for, the process ends here.
 
     Args:
         work: Does it. What it raises of our own errors goes into the report.
@@ -43,7 +45,7 @@ def run_worker(work: Work) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    sys.exit(code)
+    return code
 
 
 def main(work: Work, arguments: list[str]) -> int:

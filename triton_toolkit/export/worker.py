@@ -87,4 +87,4 @@ def _work(text: str, out: Path, progress: Progress) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_worker(_work)
+    sys.exit(run_worker(_work))

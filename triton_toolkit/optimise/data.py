@@ -119,7 +119,7 @@ def split(batches: Sequence[Arrays], batched: bool) -> tuple[tuple[Arrays, ...],
 def _rows(batch: Arrays, *, held: bool) -> Arrays:
     import numpy as np
 
-    def chosen(array: NDArray[Any]) -> NDArray[Any]:
-        return array[(np.arange(len(array)) % _HELD_OUT == _HELD_OUT - 1) == held]
+    def is_chosen(array: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray((np.arange(len(array)) % _HELD_OUT == _HELD_OUT - 1) == held)
 
-    return {name: chosen(array) for name, array in batch.items()}
+    return {name: array[is_chosen(array)] for name, array in batch.items()}

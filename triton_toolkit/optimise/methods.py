@@ -13,7 +13,7 @@ from triton_toolkit.optimise.calibration import Table, calibrate, check_calibrat
 from triton_toolkit.optimise.converted import Converted
 from triton_toolkit.optimise.dynamic import to_int8_dynamic
 from triton_toolkit.optimise.fp16 import to_fp16
-from triton_toolkit.optimise.int8 import to_int8
+from triton_toolkit.optimise.int8 import int8_candidates, to_int8
 from triton_toolkit.optimise.int8_fp16 import to_int8_fp16
 from triton_toolkit.optimise.job import OptimiseJob
 from triton_toolkit.optimise.placement import read_placement
@@ -52,11 +52,13 @@ class Method:
         name: What tells it from the others: ``entropy``.
         convert: Writes the file; takes the nodes that stay in FP32, and where to write.
         integers: Whether layers of it run in INT8.
+        ends: First and last layers, which are the first to stay in FP32 where all in INT8 is too much.
     """
 
     name: str
     convert: Callable[[frozenset[str], Path], Converted]
     integers: bool
+    ends: tuple[str, ...] = ()
 
     def make(self, keep: frozenset[str], out: Path) -> Made:
         """Write the variant to ``out``, whose folder is made.
@@ -98,13 +100,15 @@ def methods_for(
         return [Method(name="cast", convert=cast, integers=False)]
     check_calibration(fit, batched=job.batched)
     tables = calibrate(reference, fit, cache=job.state / "calibration", progress=progress or Silent())
+    convert: Callable[..., Converted]
     if job.precision == "int8":
         convert = partial(_int8, reference, job.reduce_range)
     else:
-        half = partial(to_int8_fp16, ranges=scan_ranges(reference, fit), highest_opset=job.opset)
-        convert = partial(_int8_fp16, half, reference, job.reduce_range)
+        convert = partial(_int8_fp16, reference, scan_ranges(reference, fit), job.opset)
+    ends = int8_candidates(reference).ends
     return [
-        Method(name=name, convert=partial(convert, table), integers=True) for name, table in tables.items()
+        Method(name=name, convert=partial(convert, table), integers=True, ends=ends)
+        for name, table in tables.items()
     ]
 
 
@@ -121,11 +125,11 @@ def _int8(reference: Path, reduce_range: bool, table: Table, keep: frozenset[str
 
 
 def _int8_fp16(
-    half: Callable[..., Converted],
     reference: Path,
-    reduce_range: bool,
+    ranges: Mapping[str, TensorRange],
+    opset: int,
     table: Table,
     keep: frozenset[str],
     out: Path,
 ) -> Converted:
-    return half(reference, out, table, keep=keep, reduce_range=reduce_range)
+    return to_int8_fp16(reference, out, table, ranges=ranges, keep=keep, highest_opset=opset)

@@ -10,7 +10,7 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -71,6 +71,7 @@ class _Stage:
 class _Result:
     """A variant as made and judged."""
 
+    name: str
     method: Method
     made: Made
     judgement: Judgement
@@ -105,6 +106,9 @@ def _perform(stage: _Stage, out: Path) -> OptimiseReport:
     methods = methods_for(job, stage.reference, data.fit)
     results = [_try(stage, judge, method, keep) for method in methods]
     best = max(results, key=lambda result: (result.judgement.ok, result.judgement.score))
+    if not best.judgement.ok and set(best.method.ends) < set(best.made.lowered):
+        results.append(_try(stage, judge, best.method, {*keep, *best.method.ends}, " with its ends in FP32"))
+        best = results[-1] if results[-1].judgement.ok else best
     search = None
     if not best.judgement.ok:
         best, search = _search(stage, judge, best, keep)
@@ -147,14 +151,15 @@ def _judge(stage: _Stage, data: Data) -> Judge:
     return Judge(job, stage.reference, (golden.inputs, golden.outputs), data.held_out, metric)
 
 
-def _try(stage: _Stage, judge: Judge, method: Method, keep: Mapping[str, str]) -> _Result:
-    stage.step(f"make it ({method.name})")
-    made = method.make(frozenset(keep), stage.scratch / method.name / MODEL_NAME)
+def _try(stage: _Stage, judge: Judge, method: Method, keep: Collection[str], how: str = "") -> _Result:
+    name = method.name + how
+    stage.step(f"make it ({name})")
+    made = method.make(frozenset(keep), stage.scratch / name.replace(" ", "-") / MODEL_NAME)
     judgement = judge(made.path)
-    return _Result(method=method, made=made, judgement=judgement, findings=tuple(judge.findings))
+    return _Result(name=name, method=method, made=made, judgement=judgement, findings=tuple(judge.findings))
 
 
-def _search(stage: _Stage, judge: Judge, best: _Result, keep: Mapping[str, str]) -> tuple[_Result, Search]:
+def _search(stage: _Stage, judge: Judge, best: _Result, keep: Collection[str]) -> tuple[_Result, Search]:
     """Give nodes back their precision until the gate passes.
 
     Raises:
@@ -180,12 +185,7 @@ def _search(stage: _Stage, judge: Judge, best: _Result, keep: Mapping[str, str])
             "tolerance or max_absolute_drop",
             detail=search.text,
         )
-    made = method.make(search.kept | frozenset(keep), stage.scratch / "final" / MODEL_NAME)
-    judgement = judge(made.path)
-    return (
-        _Result(method=method, made=made, judgement=judgement, findings=tuple(judge.findings)),
-        search,
-    )
+    return _try(stage, judge, method, search.kept | frozenset(keep), " with what the search kept"), search
 
 
 def _search_key(job: OptimiseJob, method: Method, judge: Judge) -> str:
@@ -223,7 +223,7 @@ def _precision(
 ) -> dict[str, Any]:
     return {
         "declared": job.precision,
-        "method": best.method.name,
+        "method": best.name,
         "kept": dict(sorted(best.made.kept.items())),
         "cut": dict(sorted(best.made.cut.items())),
         "lowered": len(best.made.lowered),
@@ -231,7 +231,7 @@ def _precision(
         "measured_on": data.origin,
         "tried": [
             {
-                "method": r.method.name,
+                "method": r.name,
                 "ok": r.judgement.ok,
                 "score": r.judgement.score,
                 "text": r.judgement.text,
@@ -251,4 +251,4 @@ def _work(text: str, out: Path, progress: Progress) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_worker(_work)
+    sys.exit(run_worker(_work))

@@ -235,6 +235,8 @@ class Variant(Base):
                 "calibration",
                 hint="ranges measured on random data are wrong for real data; int8-dynamic needs none",
             )
+        if self.precision in ("fp16", "int8-fp16") and self.reduce_range:
+            raise RuleError(f"means nothing for precision {self.precision}", "reduce_range")
         if self.precision in ("fp32", "int8-dynamic"):
             for key in ("calibration", *(("keep", "reduce_range") if self.precision == "fp32" else ())):
                 if getattr(self, key):

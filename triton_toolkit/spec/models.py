@@ -160,8 +160,11 @@ class _Exported(_Described):
 
     @model_validator(mode="after")
     def _variants_exist(self) -> Self:
-        chosen = [(self.serve_variant, ("serve_variant",))] if self.serve_variant is not None else []
-        chosen += [(name, ("also", index)) for index, name in enumerate(self.also)]
+        chosen: list[tuple[str, tuple[str | int, ...]]] = [
+            (name, ("also", index)) for index, name in enumerate(self.also)
+        ]
+        if self.serve_variant is not None:
+            chosen.append((self.serve_variant, ("serve_variant",)))
         for name, where in chosen:
             if name not in self.variants:
                 raise RuleError(f"{name!r} is not one of {', '.join(self.variants)}", *where)

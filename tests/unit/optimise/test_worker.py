@@ -114,6 +114,30 @@ def test_what_is_not_faster_is_said(job, tmp_path):
     assert any(note.startswith("not faster than fp32 here: ") for note in report.notes)
 
 
+def test_the_rest_in_fp16_is_rounded_as_a_gpu_does(job, tmp_path):
+    report, _ = perform(job(TWO_LAYERS, "int8-fp16", opset=19), tmp_path)
+    assert report.onnx["opset"][""] == 19
+    assert report.precision["placement"]["int8"] == 2
+
+
+def test_a_release_without_fp16_in_qdq_is_named(job, tmp_path):
+    with pytest.raises(ExportError, match="needs opset 19"):
+        perform(job(TWO_LAYERS, "int8-fp16", opset=18), tmp_path)
+
+
+THREE = """(float[batch,16] x) => (float[batch,16] y) {
+    h = MatMul(x, w1) r = Relu(h) k = MatMul(r, w2) s = Relu(k) y = MatMul(s, w3)
+}"""
+
+
+def test_first_and_last_layers_are_left_alone_where_they_hurt(job, tmp_path):
+    found = {**hidden_outlier(), **weights("w3")}
+    report, _ = perform(job(THREE, calibration="outlier", weights=found), tmp_path)
+    assert report.precision["method"].endswith(" with its ends in FP32")
+    assert set(report.precision["placement"]["others"]) == {"h", "y"}
+    assert report.precision["search"] == {}
+
+
 def hidden_outlier():
     """Return weights that make nothing of the first column of x, whose values are the largest."""
     found = weights("w1", "w2")
@@ -121,16 +145,30 @@ def hidden_outlier():
     return found
 
 
+def damaged_in_the_middle():
+    """Return weights that give the input of the second layer a large column, which it does not read."""
+    found = weights("w1", "w2", "w3", "w4")
+    found["w1"][:, 0] *= 1000
+    found["w2"][0] = 0
+    return found
+
+
+FOUR = """(float[batch,16] x) => (float[batch,16] y) {
+    h = MatMul(x, w1) r = Relu(h) k = MatMul(r, w2) s = Relu(k) m = MatMul(s, w3) t = Relu(m)
+    y = MatMul(t, w4)
+}"""
+
+
 def test_the_layer_that_does_the_damage_is_given_back_and_no_other(job, tmp_path):
-    report, _ = perform(job(TWO_LAYERS, calibration="outlier", weights=hidden_outlier()), tmp_path)
-    assert report.precision["search"]["kept_layers"] == ["h"]
-    assert report.precision["placement"]["int8"] == 1
+    report, _ = perform(job(FOUR, weights=damaged_in_the_middle()), tmp_path)
+    assert report.precision["search"]["kept_layers"] == ["k"]
+    assert report.precision["placement"]["int8"] == 3
     assert all(not entry["ok"] for entry in report.precision["tried"])
     assert all(not output["problem"] for entry in report.parity for output in entry["outputs"])
 
 
 def test_the_search_goes_on_where_it_was(job, tmp_path, monkeypatch):
-    first = job(TWO_LAYERS, calibration="outlier", weights=hidden_outlier())
+    first = job(FOUR, weights=damaged_in_the_middle())
     perform(first, tmp_path)
     judged = []
     original = worker.Judge.__call__
@@ -139,8 +177,8 @@ def test_the_search_goes_on_where_it_was(job, tmp_path, monkeypatch):
     )
     (tmp_path / "out").rename(tmp_path / "before")
     report, _ = perform(first, tmp_path)
-    assert report.precision["search"]["kept_layers"] == ["h"]
-    assert len(judged) == 4  # three calibrators and the final file; no trial
+    assert report.precision["search"]["kept_layers"] == ["k"]
+    assert len(judged) == 5  # three calibrators, one with its ends kept, and the final file; no trial
 
 
 def test_a_gate_that_nothing_passes_fails_with_the_curve(job, tmp_path):

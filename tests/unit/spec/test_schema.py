@@ -98,7 +98,7 @@ def test_every_key_is_described_for_editors():
         ((), ["families", "include", "models", "release", "repository", "spec", "targets", "templates"]),
         (("models", "m", "torch", "inputs", "x"), ["dtype", "shape"]),
         (("models", "torch", "onnx", "outputs", "x"), ["dtype", "shape", "tolerance"]),
-        (("models", "m", "torch", "dims", "n"), ["max", "min", "opt"]),
+        (("models", "m", "torch", "dims", "n"), ["max", "min", "multiple_of", "opt"]),
         (("models", "m", "ensemble", "steps", 0), ["inputs", "model", "outputs"]),
         (("targets", "t"), ["auth", "keep", "release", "servers", "store"]),
         (("nowhere",), []),
