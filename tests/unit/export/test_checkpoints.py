@@ -136,10 +136,11 @@ def test_weights_alone_are_no_model(project, trust):
     assert "examples.digits:model" in caught.value.hint
 
 
-def test_a_program_with_a_pickle_inside_is_refused(project):
+def test_a_program_with_a_pickle_inside_is_refused(project, monkeypatch):
     """torch.export.load falls back to unpickling example inputs, whatever they hold."""
+    monkeypatch.chdir(project.root)
     path = save_program(project.root / "net.pt2")
-    evil = project.root / "evil.pt2"
+    evil = project.root / "changed.pt2"
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(evil, "w") as target:
         for name in source.namelist():
             data = source.read(name)
@@ -147,7 +148,7 @@ def test_a_program_with_a_pickle_inside_is_refused(project):
                 torch.save(((Evil(),), {}), project.root / "inputs")
                 data = (project.root / "inputs").read_bytes()
             target.writestr(name, data)
-    with pytest.raises(ExportError, match=r"evil.pt2 cannot be loaded by PyTorch 2\."):
+    with pytest.raises(ExportError, match=r"changed.pt2 cannot be loaded by PyTorch 2\."):
         load(project, evil)
     assert not (project.root / "evil").exists()
 
@@ -187,7 +188,8 @@ def test_the_names_of_code_in_programs_are_those_of_pytorch():
         ("net.pt", pickle.dumps(Evil(), protocol=2), "holds pickled objects", "trust: true"),
     ],
 )
-def test_other_files_are_told_what_they_are(project, name, content, message, hint):
+def test_other_files_are_told_what_they_are(project, monkeypatch, name, content, message, hint):
+    monkeypatch.chdir(project.root)
     path = project.root / name
     path.write_bytes(content)
     with pytest.raises(ExportError) as caught:
@@ -210,6 +212,7 @@ def test_a_cut_file_is_told_with_the_versions(project):
 
 def test_weights_only_wins_over_what_the_code_says(project, monkeypatch):
     """A factory that loads with weights_only=False is refused as well, and nothing stays set."""
+    monkeypatch.chdir(project.root)
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     path = project.root / "net.pt"
     torch.save(Evil(), path)
