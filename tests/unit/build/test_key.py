@@ -165,7 +165,7 @@ def test_unchanged_it_stands_and_is_in_the_cache(state: State) -> None:
         ("sample.txt", "4 3 2 1\n"),
         ("metrics.py", "# changed\n"),
         ("labels.json", "[]"),
-        # the data of a variant's calibration: with the variants
+        # what a variant's calibration reads: test_key_of_variants.py
     ],
 )
 def test_the_bytes_of_what_was_read_count(state: State, name: str, text: str) -> None:
