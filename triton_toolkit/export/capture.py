@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 Shapes = tuple[dict[int, Any], ...]
 """For each input: axis -> how torch.export shall take it."""
+
+
+_CHECKS = "prefer_deferred_runtime_asserts_over_guards"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,18 +93,28 @@ def _capture(
 
 
 def _export(
-    adapter: torch.nn.Module, tensors: tuple[torch.Tensor, ...], shapes: Shapes, *, checks: bool = True
+    adapter: torch.nn.Module,
+    tensors: tuple[torch.Tensor, ...],
+    shapes: Shapes,
+    *,
+    checks: bool = True,
+    strict: bool = False,
 ) -> torch.export.ExportedProgram:
-    """Run torch.export; ``checks`` turns conditions on sizes into checks of the program where it can."""
+    """Run torch.export.
+
+    Args:
+        adapter: The model.
+        tensors: The example.
+        shapes: The dynamic dimensions.
+        checks: Turn conditions on sizes into checks of the program where that is possible.
+        strict: Capture through the bytecode, which can do some things that the other way cannot.
+    """
     import torch
 
-    return torch.export.export(
-        adapter,
-        tensors,
-        dynamic_shapes=(shapes,),
-        strict=False,
-        prefer_deferred_runtime_asserts_over_guards=checks,
-    )
+    options: dict[str, Any] = {}
+    if _CHECKS in inspect.signature(torch.export.export).parameters:  # not before torch 2.8
+        options[_CHECKS] = checks
+    return torch.export.export(adapter, tensors, dynamic_shapes=(shapes,), strict=strict, **options)
 
 
 def _strict(
@@ -110,17 +124,8 @@ def _strict(
     first: Exception,
     files: ProjectFiles,
 ) -> torch.export.ExportedProgram:
-    """Try the other way of capturing, through the bytecode; it can do some things that the first cannot."""
-    import torch
-
     try:
-        return torch.export.export(
-            adapter,
-            tensors,
-            dynamic_shapes=(shapes,),
-            strict=True,
-            prefer_deferred_runtime_asserts_over_guards=True,
-        )
+        return _export(adapter, tensors, shapes, strict=True)
     except Exception as exc:
         raise refusal(first, files, "torch.export") from exc
 

@@ -79,6 +79,7 @@ def finish(path: Path, job: ExportJob, outputs: tuple[str, ...], files: ProjectF
     names |= {PLACEHOLDER.format("output", n): name for n, name in enumerate(outputs)}
     rename_values(model, names)
     lower_ir_version(model, job.ir_version)
+    _name_dimensions(model, job)
     _name_single_sizes(model, job)
     _check_inputs(graph_inputs(model), job.inputs)
     if widened:
@@ -176,6 +177,25 @@ def _check_inputs(written: tuple[TensorSpec, ...], declared: tuple[TensorSpec, .
         for axis, (extent, wanted) in enumerate(zip(got.shape, want.shape, strict=True)):
             if isinstance(wanted, str) and not isinstance(extent, str):
                 raise fixed_dimension(wanted, extent, f" (input {want.name!r}, axis {axis})")
+
+
+def _name_dimensions(model: onnx.ModelProto, job: ExportJob) -> None:
+    """Give dynamic dimensions of inputs the names of the spec, wherever they occur.
+
+    Not every version of the exporters takes the names.
+    """
+    declared = {tensor.name: tensor.shape for tensor in job.inputs}
+    names: dict[str, str] = {}
+    for value in model.graph.input:
+        written = value.type.tensor_type.shape.dim
+        for dim, extent in zip(written, declared.get(value.name, ()), strict=False):
+            if dim.dim_param and isinstance(extent, str):
+                names[dim.dim_param] = extent
+                dim.dim_param = extent
+    for value in [*model.graph.output, *model.graph.value_info]:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in names:
+                dim.dim_param = names[dim.dim_param]
 
 
 def _name_single_sizes(model: onnx.ModelProto, job: ExportJob) -> None:

@@ -48,7 +48,7 @@ def check_memory(
     example, first = run
     twin.outputs = original.outputs
     try:
-        twin.predict(_others(example))
+        twin.predict(other_values(example))
     except ExportError:
         return  # inputs that nobody promised to be legal
     for difference in compare_outputs(twin.predict(example), first, tolerances):
@@ -68,7 +68,7 @@ def same_arrays(one: Arrays, other: Arrays) -> bool:
     return all(array.tobytes() == other[name].tobytes() for name, array in one.items())
 
 
-def _others(example: Arrays) -> Arrays:
+def other_values(example: Arrays) -> Arrays:
     """Return legal inputs with other statistics: numbers half as large, ids in another order."""
     import numpy as np
 

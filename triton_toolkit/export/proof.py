@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from triton_toolkit.core.compare import compare_outputs
 from triton_toolkit.core.dims import Sizes, proof_sizes
 from triton_toolkit.errors import ExportError, ParityError
 from triton_toolkit.export.accuracy import Metric, check_accuracy
@@ -18,8 +19,10 @@ from triton_toolkit.export.graph import free_output_sizes, load_graph, unused_in
 from triton_toolkit.export.independence import check_independence, distinct_rows, independence_sizes
 from triton_toolkit.export.job import ExportReport
 from triton_toolkit.export.locate import first_nonfinite
+from triton_toolkit.export.memory import other_values
 from triton_toolkit.export.parity import Proof, prove
 from triton_toolkit.export.samples import format_sizes
+from triton_toolkit.export.session import RunFailed
 from triton_toolkit.export.shapes import settle_outputs
 from triton_toolkit.export.source import load_callable
 from triton_toolkit.repository.passport import Samples, write_samples
@@ -74,6 +77,7 @@ def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
         )
     except ParityError as exc:
         raise _with_history(exported, exc) from exc
+    _check_values(context, candidate, golden)
     if exported is not None and exported.widened:
         context.note("the model computes in bfloat16, the export in float32")
     for branch in exported.branches if exported else ():
@@ -81,6 +85,34 @@ def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
         context.note(f"forward takes another path where not {branch}; the export is right there too: at {at}")
     _check_nan(context, candidate, proof, golden)
     return proof
+
+
+def _check_values(context: Context, candidate: Candidate, sizes: Sizes) -> None:
+    """Compare a trace with the model on other values than those that were traced.
+
+    A model of fixed sizes is compared at one combination only, which has the values of the example.
+    """
+    if candidate.exported is None or candidate.exported.exporter != "torchscript":
+        return
+    inputs = other_values(candidate.maker.at(sizes))
+    try:
+        wanted = candidate.predict(inputs, "fails")
+    except ExportError:
+        return  # inputs that nobody promised to be legal
+    try:
+        got = candidate.session.predict(inputs)
+    except RunFailed as exc:
+        raise _with_history(
+            candidate.exported, ParityError(f"for other values of the inputs {exc.reason}")
+        ) from exc
+    for difference in compare_outputs(got, wanted, context.job.tolerances):
+        if not difference.ok:
+            error = ParityError(
+                f"for other values of the inputs output {difference.output!r} {difference.problem}: the "
+                "trace holds values of the run that it recorded",
+                hint="look for .numpy(), .tolist() or torch.tensor() on something that comes from the inputs",
+            )
+            raise _with_history(candidate.exported, error)
 
 
 def cases_of(candidate: Candidate, golden: Sizes) -> list[tuple[Sizes, Callable[[], Arrays]]]:

@@ -6,7 +6,7 @@ import pytest
 
 from triton_toolkit._progress import Silent
 from triton_toolkit.errors import ExportError
-from triton_toolkit.export.bisect import bisect, combinations, run_bisect
+from triton_toolkit.export.bisect import bisect, combinations
 from triton_toolkit.export.context import Context
 
 ATTENTION = "return F.scaled_dot_product_attention(x, x, x)"
@@ -63,15 +63,3 @@ def test_a_model_that_fails_itself_is_an_error(project):
     out.mkdir()
     with pytest.raises(ExportError, match="forward fails at batch=2"):
         bisect(Context(project.job(opset=17), out, Silent(), project.files))
-
-
-@pytest.mark.torch
-def test_trials_come_back_from_the_child_process(project):
-    project.net()
-    out = project.root / "scratch"
-    out.mkdir()
-    trials = run_bisect(project.job(opset=17), out, Silent())
-    assert [(trial.exporter, trial.outcome) for trial in trials] == [
-        ("dynamo", "right"),
-        ("torchscript", "right"),
-    ]
