@@ -104,18 +104,17 @@ class MaskFinder:
         return found
 
     def bounds(self) -> dict[Place, Clamp]:
-        """Return cuts of the bounds in Clip, Min and Max that lie beyond FP16 and that nothing reaches."""
+        """Return cuts of the bounds in Clip, Min and Max that lie beyond FP16.
+
+        Where what they bound lies beyond it too, the node stays in FP32 for that, and is not cut.
+        """
         return dict(self._bounds())
 
     def _bounds(self) -> Iterator[tuple[Place, Clamp]]:
         for index, slots in enumerate(self._slots):
             if slots.node.op_type not in {"Clip", "Min", "Max"}:
                 continue
-            names = list(slots.node.input)
-            ranges = [self._range(name) for name in names if name and name not in self._graph.initializers]
-            if any(r is None or r.absmax > LIMIT for r in ranges):
-                continue
-            for position, name in enumerate(names):
+            for position, name in enumerate(slots.node.input):
                 held = self._range(name) if name and self._graph.is_constant(name) else None
                 if held is not None and held.absmax > LARGEST and slots.inputs[position] == "follows":
                     extreme = held.low if held.absmax > held.high else held.high

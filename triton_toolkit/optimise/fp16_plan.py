@@ -111,7 +111,6 @@ def plan_fp16(graph: Graph, measured: Mapping[str, TensorRange], keep: Collectio
     planner.protect_epsilons()
     planner.complete(chain.nodes for chain in chains)
     planner.join_islands()
-    planner.complete(chain.nodes for chain in chains)
     kept = planner.kept
     return Fp16Plan(slots=slots, kept=kept, clamps={p: clamps[p] for p in clamps if p[0] not in kept})
 

@@ -103,7 +103,7 @@ class _Rewriter:
             clamp = self._plan.clamps.get((index, position))
             if clamp is not None:
                 names[position] = self._cut(name, clamp)
-            elif (half and kind == "follows") or (kind == "any" and name in self._made_half):
+            elif half and kind == "follows":
                 names[position] = self._half_names[name]
         outputs = list(node.output)
         if half:

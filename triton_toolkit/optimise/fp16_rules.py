@@ -84,7 +84,8 @@ class Ranges:
         import numpy as np
         import onnx
 
-        limits: dict[int, tuple[int, int]] = {onnx.TensorProto.INT8: (-128, 127), onnx.TensorProto.UINT8: (0, 255)}
+        kinds = onnx.TensorProto
+        limits: dict[int, tuple[int, int]] = {kinds.INT8: (-128, 127), kinds.UINT8: (0, 255)}
         integers = limits.get(self._graph.elem_type(node.input[0]))
         if integers is None or not all(self._graph.is_constant(name) for name in node.input[1:] if name):
             return None

@@ -246,7 +246,7 @@ class _Searcher:
         judgement = self._known[kept]
         curve = sorted((len(k), _score(j), j.ok) for k, j in self._points.items())
         return Search(
-            ok=judgement.ok and (not self._groups or len(kept) < len(self._groups)),
+            ok=judgement.ok,
             kept=frozenset(name for group in kept for name in group.nodes),
             kept_groups=tuple(group.name for group in self._groups if group in kept),
             groups=len(self._groups),

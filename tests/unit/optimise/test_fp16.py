@@ -168,6 +168,16 @@ def test_weights_that_are_listed_as_inputs_change_their_type_there_too(tmp_path)
     np.testing.assert_allclose(*pair.run(x=normal(2, 3, 4)), atol=1e-2)
 
 
+def test_weights_that_are_inputs_as_well_and_wanted_in_both_precisions_are_not_cast(tmp_path):
+    full = write(
+        tmp_path / "m.onnx",
+        "(float[4,4] x, float[4,4] w) => (float[4,4] y) { a = MatMul(x, w) b = MatMul(w, w) y = Add(a, b) }",
+        w=normal(1, 4, 4),
+    )
+    pair = convert(full, keep=["b"], x=normal(2, 4, 4))
+    assert [n.input[0] for n in pair.model().graph.node if n.op_type == "Cast"] == ["x", "b", "y_fp16"]
+
+
 def test_inner_shapes_that_the_file_names_stay_with_their_new_type(tmp_path):
     full = write(tmp_path / "m.onnx", LINEAR, w=normal(1, 4, 3), v=normal(2, 3))
     model = onnx.shape_inference.infer_shapes(onnx.load(full))
@@ -175,6 +185,9 @@ def test_inner_shapes_that_the_file_names_stay_with_their_new_type(tmp_path):
     infos = {v.name: v for v in convert(full, x=normal(3, 5, 4)).model().graph.value_info}
     assert infos["a"].type.tensor_type.elem_type == TensorProto.FLOAT16
     assert infos["a"].type.tensor_type.shape.dim[0].dim_param == "N"
+    infos = {v.name: v for v in convert(full, keep=["b"], x=normal(3, 5, 4)).model().graph.value_info}
+    kinds = {name: infos[name].type.tensor_type.elem_type for name in ("a", "a_fp16")}
+    assert kinds == {"a": TensorProto.FLOAT, "a_fp16": TensorProto.FLOAT16}
 
 
 def test_local_functions_are_inlined(tmp_path):

@@ -93,6 +93,23 @@ def test_a_mask_that_another_node_reads_as_well_stays_in_fp32(tmp_path, feeds):
     np.testing.assert_array_equal(compute(pair.half, feeds)[1] < -1e11, compute(pair.full, feeds)[1] < -1e11)
 
 
+def test_a_mask_that_is_no_output_but_read_twice_stays_too(tmp_path, feeds):
+    more = "v = MatMul(p, x) t2 = Tanh(masked) u = MatMul(t2, x) y = Add(u, v)"
+    text = ATTENTION.format(mask=MASKS["product added"]).replace("y = MatMul(p, x)", more)
+    pair = convert(write(tmp_path / "m.onnx", text, one=values(1), low=values(-1e12)), **feeds)
+    assert pair.converted.cut == {}
+    np.testing.assert_allclose(*reversed(pair.run(**feeds)), atol=5e-3)
+
+
+def test_a_mask_that_two_softmaxes_share_is_cut_once(tmp_path, feeds):
+    mask = f"{MASKS['product added']} s2 = Neg(scores) m2 = Add(s2, far) p2 = Softmax(m2)"
+    text = ATTENTION.format(mask=mask).replace("y = MatMul(p, x)", "p3 = Add(p, p2) y = MatMul(p3, x)")
+    pair = convert(write(tmp_path / "m.onnx", text, one=values(1), low=values(-1e12)), **feeds)
+    assert sorted(pair.converted.cut) == ["m2", "masked"]
+    assert pair.operators().count("Max") == 1
+    np.testing.assert_allclose(*reversed(pair.run(**feeds)), atol=5e-3)
+
+
 def test_large_values_that_are_no_mask_stay_in_fp32(tmp_path, feeds):
     full = attention(tmp_path, "far = Mul(scores, big) masked = Add(scores, far)", big=values(1e6))
     pair = convert(full, **feeds)

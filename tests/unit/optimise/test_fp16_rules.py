@@ -15,6 +15,8 @@ from tests.unit.optimise.fp16_models import (
     values,
     write,
 )
+from triton_toolkit.optimise.fp16 import to_fp16
+from triton_toolkit.optimise.ranges import scan_ranges
 
 EYE = {"w": np.eye(4, dtype=np.float32)}
 
@@ -197,6 +199,14 @@ def test_operators_without_a_safe_fp16_form_stay_and_say_why(tmp_path, nodes, re
     pair = convert(full, x=normal(1, 2, 4))
     assert pair.kept["g"].startswith(reason)
     assert "a" not in pair.kept
+
+
+def test_what_reads_a_tensor_of_unknown_type_stays(tmp_path):
+    full = linear_then(tmp_path, "g = com.microsoft.FastGelu(a) b = MatMul(g, w) y = MatMul(b, w)")
+    ranges = scan_ranges(full, [{"x": normal(1, 2, 4)}])
+    del ranges["g"]
+    kept = to_fp16(full, tmp_path / "h.onnx", ranges=ranges).kept
+    assert kept["b"] == "the type of its input 'g' is unknown"
 
 
 def test_an_operator_without_an_fp16_form_at_this_opset_stays(tmp_path):

@@ -102,6 +102,15 @@ def test_nan_counts_as_worst():
     assert found.as_dict()["curve"][0] == {"kept": 0, "score": None, "ok": False}
 
 
+def test_nan_is_not_taken_for_the_best_of_what_missed():
+    def score(kept):
+        return {0: math.nan, 4: 1.0}.get(len(kept), 0.1 * len(kept))
+
+    found, _ = search(dict.fromkeys("abcd", 0), 0.1, score=score)
+    assert not found.ok
+    assert found.judgement.score == pytest.approx(0.3)
+
+
 def test_it_is_json():
     import json
 
