@@ -221,9 +221,8 @@ def test_a_branch_on_one_size_is_proven_there(project):
     project.net("return self.linear(x) * 2 if x.shape[0] == 7 else self.linear(x)")
     with pytest.raises(ParityError) as caught:
         project.run()
-    assert (
-        "fails at batch=7 and is right at batch=1; batch=2; batch=4; batch=5; batch=8" in caught.value.message
-    )
+    text = caught.value.message
+    assert "fails at batch=7 and is right at batch=1; batch=2; batch=4; batch=5; batch=8" in text
     assert "what was exported needs batch != 7 (nets.py:13, in forward)" in text
 
 
@@ -315,7 +314,8 @@ def test_a_trace_keeps_the_control_flow_of_scripted_parts(project):
     )
     text = (project.root / "nets.py").read_text()
     scripted = (
-        "import warnings\nwarnings.simplefilter('ignore')\n\n\n@torch.jit.script\ndef scripted(x: torch.Tensor):\n"
+        "import warnings\nwarnings.simplefilter('ignore')\n\n\n"
+        "@torch.jit.script\ndef scripted(x: torch.Tensor):\n"
         "    if x.shape[0] > 4:\n        return x * 2\n    return x\n\n\n"
     )
     project.write(text.replace("class Net", scripted + "class Net"))
