@@ -1,13 +1,11 @@
 """Is a variant faster than FP32 on this machine? Both are timed in one interleaved run.
 
-Machines slow down and recover: other work, heat, frequency. So the two take turns, in rounds of base,
-variant, variant, base or the mirror of that, which cancels a steady drift, and each round gives one
-ratio. Which of the two orders it is, is drawn: whatever the machine does, and for however long, then
-meets both alike, also where it keeps time with the turns, as a scheduler does. The seed is fixed.
-
-A turn runs a model many times and takes the median, which an interruption of a few runs does not move.
-And now and then both sessions are made anew: on one machine, of two sessions of one and the same file
-one was a quarter slower in one pair of ten for as long as it lived.
+Machines slow down and recover: other work, heat, frequency. So the two take turns: base, variant,
+variant, base, or the mirror of that. Which of the two orders it is, is drawn (with a fixed seed):
+whatever the machine does, and for however long, then meets both alike, also where it keeps time with
+the turns, as a scheduler does. Some such turns make a round, which gives one ratio, of the best turns
+of each: what disturbs a run makes it longer. One model of 30 microseconds takes 50 in every second turn
+on two threads, by where the second one wakes; so the best of two turns is not enough for small models.
 """
 
 from __future__ import annotations
@@ -42,15 +40,21 @@ MARGIN = 0.03
 """Least gain that counts: less is not worth the loss of precision, and hard to tell from chance."""
 
 _WARM_UP_RUNS = 3
-_ROUNDS_OF_A_PAIR = 5
-"""Rounds before both sessions are made anew."""
-
-_FEWEST_ROUNDS = 2 * _ROUNDS_OF_A_PAIR
-_MOST_ROUNDS = 60
 _SHORTEST_TURN_S = 0.002
 """A turn repeats the model until it takes this long."""
 
-_MOST_S = 10.0
+_SHORTEST_ROUND_S = 0.04
+"""A round lets both take turns until it takes this long; each has two turns at least."""
+
+_ROUNDS_OF_A_PAIR = 5
+"""Rounds before both models are loaded anew: where memory and threads came to lie is chance too."""
+
+_FEWEST_ROUNDS = 2 * _ROUNDS_OF_A_PAIR
+_SURE_ROUNDS = 4 * _ROUNDS_OF_A_PAIR
+"""Rounds after which a decision ends the run."""
+
+_MOST_ROUNDS = 60
+_MOST_S = 8.0
 _SEED = 3
 
 Turn = Callable[[], float]
@@ -196,7 +200,7 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What each round measured: the seconds of one inference of each."""
+    """What each round measured: the seconds of one inference of each in its best turn."""
 
     base_s: list[float] = field(default_factory=list)
     variant_s: list[float] = field(default_factory=list)
@@ -225,30 +229,50 @@ def run_rounds(
     rounds = Rounds()
     drawn = random.Random(_SEED)  # noqa: S311 - an order, not a secret
     begin = clock()
-    while len(rounds.ratios) < _MOST_ROUNDS:
-        _run_pair(start_base, start_variant, rounds, drawn)
-        if len(rounds.ratios) < _FEWEST_ROUNDS:
-            continue
-        if clock() - begin > most_s or is_faster(rounds.ratios) is not None:
+    while (done := len(rounds.base_s)) < _MOST_ROUNDS:
+        if done >= _FEWEST_ROUNDS and clock() - begin > most_s:
             break
+        if done >= _SURE_ROUNDS and is_faster(rounds.ratios) is not None:
+            break
+        _run_pair((start_base, start_variant), rounds, drawn, clock)
     return rounds
 
 
 def _run_pair(
-    start_base: Callable[[], Turn], start_variant: Callable[[], Turn], rounds: Rounds, drawn: random.Random
+    starts: tuple[Callable[[], Turn], Callable[[], Turn]],
+    rounds: Rounds,
+    drawn: random.Random,
+    clock: Callable[[], float],
 ) -> None:
-    """Load both models and let them take turns for a few rounds."""
+    """Load both models, in an order that is drawn, and let them take turns for a few rounds."""
+    start_base, start_variant = starts
     if drawn.random() < 0.5:
         base, variant = start_base(), start_variant()
     else:
         variant, base = start_variant(), start_base()
     for _ in range(_ROUNDS_OF_A_PAIR):
+        base_s, variant_s = _run_round(base, variant, drawn, clock)
+        rounds.base_s.append(base_s)
+        rounds.variant_s.append(variant_s)
+
+
+def _run_round(
+    base: Turn, variant: Turn, drawn: random.Random, clock: Callable[[], float]
+) -> tuple[float, float]:
+    """Let both take turns for a while; return the best seconds of each."""
+    base_s: list[float] = []
+    variant_s: list[float] = []
+    end = clock() + _SHORTEST_ROUND_S
+    while not base_s or clock() < end:
         if drawn.random() < 0.5:
-            first, second, third, fourth = base(), variant(), variant(), base()
+            base_s.append(base())
+            variant_s += [variant(), variant()]
+            base_s.append(base())
         else:
-            second, first, fourth, third = variant(), base(), base(), variant()
-        rounds.base_s.append((first + fourth) / 2)
-        rounds.variant_s.append((second + third) / 2)
+            variant_s.append(variant())
+            base_s += [base(), base()]
+            variant_s.append(variant())
+    return min(base_s), min(variant_s)
 
 
 def describe_cpu() -> dict[str, str | bool | None]:
