@@ -83,6 +83,7 @@ class ExportRecipe:
             "variant": sha256_bytes(chosen.encode()),
             "on cpu": str(self._on_cpu()),
             "reduce_range": str(self._reduce_range()),
+            **tool_versions("onnx"),  # ours, whatever the model's own environment has
         }
 
     def _hashed(self) -> dict[str, str]:
