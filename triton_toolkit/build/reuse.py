@@ -16,7 +16,7 @@ from triton_toolkit._files import sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.cache import Reads
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes, tool_versions
-from triton_toolkit.build.stage import packages_of, processor
+from triton_toolkit.build.stage import packages_of, processor, untouched
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME
 from triton_toolkit.repository.passport import Passport, check_files, read_passport
@@ -45,9 +45,20 @@ def fetch_version(context: Context, recipe: Recipe, folder: Path, progress: Prog
     return dataclasses.replace(passport, config_sha256=sha256_bytes(recipe.config(passport).encode()))
 
 
-def store_version(context: Context, recipe: Recipe, folder: Path, passport: Passport) -> None:
-    """Keep a version folder that is complete, passport included."""
-    if context.cache is None:
+def store_version(
+    context: Context, recipe: Recipe, folder: Path, passport: Passport, *, since: float
+) -> None:
+    """Keep a version folder that is complete, passport included.
+
+    Args:
+        context: The build.
+        recipe: Of the model.
+        folder: The version folder.
+        passport: What lies in it as ``passport.json``.
+        since: When it was begun; with a dependency that was touched later, nothing is kept.
+    """
+    root = context.project.root
+    if context.cache is None or not all(untouched(root / name, since) for name in passport.dependencies):
         return
     dependencies = {**passport.dependencies, **packages_of(context, recipe.name, passport.dependencies)}
     context.cache.store(_VERSION, _version_key(context, recipe), dependencies, folder, {})

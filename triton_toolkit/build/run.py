@@ -8,13 +8,10 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from triton_toolkit import __version__
 from triton_toolkit._files import (
-    hash_tree,
     host_errors,
     locked_folder,
     remove_staging,
@@ -33,18 +30,17 @@ from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.exported import ExportRecipe
 from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
 from triton_toolkit.build.plan import Action, Decision, build_order, decide
-from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
+from triton_toolkit.build.recipe import Context, Recipe
 from triton_toolkit.build.reuse import fetch_version, store_version
-from triton_toolkit.build.samples import Around, record_golden, samples_as_served
+from triton_toolkit.build.version import make_version
 from triton_toolkit.core.releases import export_target
-from triton_toolkit.errors import ExportError, RepositoryError, TritonToolkitError, UsageError
-from triton_toolkit.repository.layout import CONFIG_NAME, PASSPORT_NAME, latest_version
+from triton_toolkit.errors import RepositoryError, TritonToolkitError, UsageError
+from triton_toolkit.repository.layout import CONFIG_NAME, latest_version
 from triton_toolkit.repository.passport import (
     Passport,
     check_files,
     read_passport,
     write_passport,
-    write_samples,
 )
 from triton_toolkit.spec.load import Project
 
@@ -314,82 +310,18 @@ def _build_version(context: Context, recipe: Recipe, target: Path, progress: Pro
     except RepositoryError:  # damaged or of another format; a new one is made now
         before = None
     with staged_folder(target, staging=context.project.repository) as folder:
+        started = time.time()
         found = fetch_version(context, recipe, folder, progress)
-        passport = found or _make_version(context, recipe, folder, progress)
+        passport = found or make_version(context, recipe, folder, progress)
         former = target.with_name(str(int(target.name) - 1))
         write_passport(folder, passport)
         if found is None:
-            store_version(context, recipe, folder, passport)
+            store_version(context, recipe, folder, passport, since=started)
         if before is not None and before.files == passport.files and not check_files(former, before):
             progress.note(recipe.name, f"what was made is version {former.name}, byte for byte")
             shutil.rmtree(folder)
             write_passport(former, passport)
     return found is not None
-
-
-def _make_version(context: Context, recipe: Recipe, folder: Path, progress: Progress) -> Passport:
-    """Fill an empty version folder, golden samples included, and return its passport."""
-    key, started = recipe.key(), time.time()
-    made = recipe.make(folder, progress)
-    _check_unchanged(context, recipe, made, key, started)
-    samples_as_served(folder, made)
-    passport = _passport(context, recipe, made, folder)
-    config = recipe.config(passport)
-    if made.sample_inputs is not None:
-        around = Around(config, files_beside(context, recipe))
-        samples = record_golden(context, passport, around, folder, made.sample_inputs, progress)
-        if samples is not None:
-            write_samples(folder, samples)
-    return _passport(context, recipe, made, folder, config=config)
-
-
-def _check_unchanged(
-    context: Context, recipe: Recipe, made: Made, key: dict[str, str], started: float
-) -> None:
-    """Refuse what was made from files that changed meanwhile: its passport would tell of the new ones."""
-    root = context.project.root
-    changed = [part for part, value in recipe.key().items() if key.get(part) != value]
-    dates = {name: (root / name).stat().st_mtime for name in made.dependencies if (root / name).is_file()}
-    changed += [name for name, date in dates.items() if date > started]
-    if changed and dates.get(changed[0], 0) > time.time():
-        raise ExportError(
-            f"{recipe.name}: {changed[0]} is dated in the future, so it cannot be told whether it changed "
-            "while the model was built",
-            hint=f"look at the clock, or date it now: touch {changed[0]}",
-        )
-    if changed:
-        raise ExportError(
-            f"{recipe.name}: {changed[0]} changed while the model was built", hint="run the build again"
-        )
-
-
-def _passport(context: Context, recipe: Recipe, made: Made, folder: Path, *, config: str = "") -> Passport:
-    project = context.project
-    model = project.model(recipe.name)
-    return Passport(
-        model=recipe.name,
-        kind=model.kind,
-        variant=recipe.variant,
-        backend=recipe.backend,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        tools={"tt": __version__, **made.tools},
-        key=recipe.key(),
-        dependencies=file_hashes(project.root, made.dependencies),
-        files={name: sha for name, sha in hash_tree(folder).items() if name != PASSPORT_NAME},
-        config_sha256=sha256_bytes(config.encode()) if config else "",
-        inputs=made.inputs,
-        outputs=made.outputs,
-        batch_dim=made.batch_dim,
-        dims=made.dims,
-        onnx=made.onnx,
-        release=context.release,
-        tolerance=made.tolerance or model.tolerances().as_dict(),
-        parity=made.parity,
-        accuracy=made.accuracy,
-        precision=made.precision,
-        speed=made.speed,
-        requires=made.requires,
-    )
 
 
 def _write_config(context: Context, recipe: Recipe, version_folder: Path) -> None:

@@ -64,7 +64,7 @@ def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progres
     report = stage.run()
     root = context.project.root
     hashes = file_hashes(root, list(report.dependencies))
-    changed = [name for name in hashes if not _untouched(root / name, started)]
+    changed = [name for name in hashes if not untouched(root / name, started)]
     if not changed and stage.key() == key:
         value = {**report.as_dict(), "log": ""} if "log" in report.as_dict() else report.as_dict()
         hashes |= packages_of(context, stage.model, report.dependencies)
@@ -85,7 +85,7 @@ def processor() -> str:
     return " ".join((host.cpu, *host.cpu_flags))
 
 
-def _untouched(path: Path, since: float) -> bool:
+def untouched(path: Path, since: float) -> bool:
     """Say whether a file is there and neither its content nor its name has changed since a time."""
     try:
         found = path.stat()
