@@ -28,7 +28,17 @@ RUN_BY_TRITON = "triton_toolkit.server.backends."
 
 LAYERS = (
     {"errors", "__init__"},
-    {"_files", "_hashes", "_interrupts", "_machine", "_optional", "_process", "_progress", "_stdio", "_workspace"},
+    {
+        "_files",
+        "_hashes",
+        "_interrupts",
+        "_machine",
+        "_optional",
+        "_process",
+        "_progress",
+        "_stdio",
+        "_workspace",
+    },
     {"core"},
     {"spec"},
     {"repository"},
