@@ -239,6 +239,7 @@ class ExportRecipe:
             tolerances=model.tolerances(self._chosen),
             sample=model.sample,
             calibration=chosen.calibration,
+            calibrators=tuple(chosen.calibrators),
             metric=model.accuracy.metric if model.accuracy else None,
             original_metric=report.accuracy.get("original"),
             max_absolute_drop=drop if chosen.max_absolute_drop is None else chosen.max_absolute_drop,

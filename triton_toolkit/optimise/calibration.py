@@ -13,6 +13,7 @@ from triton_toolkit.errors import ExportError
 from triton_toolkit.export.session import RunFailed, Session
 from triton_toolkit.optimise.calibration_cache import CalibrationCache
 from triton_toolkit.optimise.int8_plan import tensors_to_calibrate
+from triton_toolkit.optimise.job import METHODS
 from triton_toolkit.optimise.layers import Graph, check_floating_point, node_name
 from triton_toolkit.optimise.model_file import PER_CHANNEL_OPSET, read_model
 from triton_toolkit.optimise.thresholds import Histogram
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, "NDArray[Any]"]
 Table = dict[str, tuple[float, float]]
-
-METHODS = ("minmax", "entropy", "percentile")
 
 LEAST_SAMPLES = 32
 """Fewest different samples. After n of them the next one exceeds the range seen of a tensor with

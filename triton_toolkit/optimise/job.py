@@ -12,6 +12,9 @@ from triton_toolkit.core.compare import Tolerances
 from triton_toolkit.core.dims import Dim, dims_from_json, dims_to_json
 from triton_toolkit.core.tensors import TensorSpec
 
+METHODS = ("minmax", "entropy", "percentile")
+"""The ways to choose INT8 ranges from calibration data."""
+
 Precision = Literal["fp16", "int8", "int8-fp16", "int8-dynamic"]
 """The precisions that are made from an FP32 file; fp32 is that file."""
 
@@ -34,6 +37,7 @@ class OptimiseJob:
         tolerances: How far the outputs may lie from the FP32 file's.
         sample: ``module:callable`` giving named example inputs; random ones without.
         calibration: ``module:callable`` giving real input batches; None without.
+        calibrators: Of ``METHODS``: those that are tried.
         metric: ``module:callable`` taking ``predict``; None without.
         original_metric: The metric of the original model; None without.
         max_absolute_drop: Largest loss of the metric against the original.
@@ -62,6 +66,7 @@ class OptimiseJob:
     tolerances: Tolerances
     sample: str | None = None
     calibration: str | None = None
+    calibrators: tuple[str, ...] = METHODS
     metric: str | None = None
     original_metric: float | None = None
     max_absolute_drop: float = 0.0
@@ -99,7 +104,7 @@ class OptimiseJob:
             value[name] = Path(value[name])
         for name in ("inputs", "outputs"):
             value[name] = tuple(TensorSpec.from_dict(item) for item in value[name])
-        for name in ("keep", "hashed", "ignored"):
+        for name in ("calibrators", "keep", "hashed", "ignored"):
             value[name] = tuple(value[name])
         value["dims"] = dims_from_json(value["dims"])
         value["tolerances"] = Tolerances.from_dict(value["tolerances"])

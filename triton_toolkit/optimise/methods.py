@@ -99,7 +99,8 @@ def methods_for(
         cast = partial(_cast, reference, scan_ranges(reference, fit))
         return [Method(name="cast", convert=cast, integers=False)]
     check_calibration(fit, batched=job.batched)
-    tables = calibrate(reference, fit, cache=job.state / "calibration", progress=progress or Silent())
+    cache = job.state / "calibration"
+    tables = calibrate(reference, fit, job.calibrators, cache=cache, progress=progress or Silent())
     convert: Callable[..., Converted]
     if job.precision == "int8":
         convert = partial(_int8, reference, job.reduce_range)

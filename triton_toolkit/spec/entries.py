@@ -32,6 +32,7 @@ from triton_toolkit.spec.faults import RuleError
 _NOT_YET = "is not built by this version of tt (backend onnxruntime is)"
 
 Precision = Literal["fp32", "fp16", "int8", "int8-fp16", "int8-dynamic"]
+Calibrator = Literal["minmax", "entropy", "percentile"]
 _MAX_SIZE = 2**31 - 1
 
 
@@ -204,6 +205,11 @@ class Variant(Base):
         description="module:callable giving real input batches: a list of named arrays. INT8 is calibrated "
         "with them, FP16 looks for what overflows.",
     )
+    calibrators: list[Calibrator] = Field(
+        default=["minmax", "entropy", "percentile"],
+        min_length=1,
+        description="How INT8 ranges are chosen from the calibration data; each is tried, the best is kept.",
+    )
     keep: list[str] = Field(
         default_factory=list, description="Patterns (such as /head/*) of nodes that stay in FP32."
     )
@@ -237,6 +243,8 @@ class Variant(Base):
             )
         if self.precision in ("fp16", "int8-fp16") and self.reduce_range:
             raise RuleError(f"means nothing for precision {self.precision}", "reduce_range")
+        if self.precision not in ("int8", "int8-fp16") and "calibrators" in self.model_fields_set:
+            raise RuleError(f"means nothing for precision {self.precision}", "calibrators")
         if self.precision in ("fp32", "int8-dynamic"):
             for key in ("calibration", *(("keep", "reduce_range") if self.precision == "fp32" else ())):
                 if getattr(self, key):

@@ -108,6 +108,11 @@ def test_int8_by_every_calibrator_and_the_best_is_taken(job, tmp_path):
     assert report.dependencies == [f"givers_{tmp_path.name}.py"]
 
 
+def test_only_the_calibrators_that_are_named_are_tried(job, tmp_path):
+    report, _ = perform(job(TWO_LAYERS, calibrators=("minmax",)), tmp_path)
+    assert [entry["method"] for entry in report.precision["tried"]] == ["minmax"]
+
+
 def test_what_is_not_faster_is_said(job, tmp_path):
     report, _ = perform(job(TWO_LAYERS, "int8-dynamic", None), tmp_path)
     assert report.speed["faster"] is False

@@ -134,6 +134,18 @@ CASES = {
         model("variants: {q: {precision: int8-dynamic, calibration: 'a:b'}}"),
         "models.m.variants.q.calibration: means nothing for precision int8-dynamic",
     ),
+    "calibrators of what has no calibration": (
+        model("variants: {q: {precision: fp16, calibrators: [minmax]}}"),
+        "models.m.variants.q.calibrators: means nothing for precision fp16",
+    ),
+    "a calibrator that is none": (
+        model("variants: {q: {precision: int8, calibration: 'a:b', calibrators: [minmx]}}"),
+        "models.m.variants.q.calibrators[0]",
+    ),
+    "no calibrator": (
+        model("variants: {q: {precision: int8, calibration: 'a:b', calibrators: []}}"),
+        "models.m.variants.q.calibrators",
+    ),
     "a variant to serve also that is none": (
         model("also: [fp16]"),
         "models.m.also[0]: 'fp16' is not one of fp32",
