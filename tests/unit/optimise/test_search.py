@@ -58,6 +58,11 @@ def test_two_that_are_far_apart_are_found():
     assert set(found.kept_groups) == {"b", "o"}
 
 
+def test_one_bad_layer_is_kept_rather_than_several_that_are_a_little_bad():
+    found, _ = search({"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1, "e": 0.4}, 0.4)
+    assert found.kept_groups == ("e",)
+
+
 def test_the_ranking_tells_the_worst_layer_first():
     found, _ = search({"a": 0.1, "b": 0.3, "c": 0.0, "d": 0.2}, 0.05)
     assert [d.groups for d in found.damage] == [("b",), ("d",), ("a",)]
