@@ -126,8 +126,30 @@ class NodeRules:
         """Return the first reason why a node cannot be FP16, empty where it can."""
         if self._slots[index].problem:
             return self._slots[index].problem
-        rules = (self._constant_problems, self._range_problems, self._inner_problems)
+        rules = (
+            self._runtime_problems,
+            self._constant_problems,
+            self._range_problems,
+            self._inner_problems,
+        )
         return next((reason for rule in rules for reason in rule(index) if reason), "")
+
+    def _runtime_problems(self, index: int) -> Iterator[str]:
+        """Yield what ONNX Runtime cannot do, though the graph is right.
+
+        Source:
+            microsoft/onnxruntime issue 28392; seen in 1.32.0: on x86 its optimizer crashes the process
+            where a Transpose in FP16 moves the first axis next to the last, or behind it, for a MatMul.
+        """
+        node = self._slots[index].node
+        order = list(attribute(node, "perm", [])) if node.op_type == "Transpose" else []
+        last = len(order) - 1
+        moves_first = order in ([*range(1, last), 0, last], [*range(1, last + 1), 0])
+        if last >= 2 and moves_first and self._is_read_by_matmul(node.output[0]):
+            yield "ONNX Runtime crashes on x86 where such a Transpose is FP16 and a MatMul reads it"
+
+    def _is_read_by_matmul(self, name: str) -> bool:
+        return any(reader.op_type == "MatMul" for reader in self._graph.readers[name])
 
     def _constant_problems(self, index: int) -> Iterator[str]:
         node = self._slots[index].node

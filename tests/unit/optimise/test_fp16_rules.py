@@ -1,5 +1,8 @@
 """Which nodes stay in FP32, and that the variant is right for it: computed in true FP16."""
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -163,6 +166,18 @@ def test_small_values_that_are_divided_by_or_logged_stay_back_to_where_they_are_
     expected, found = pair.run(x=x)
     np.testing.assert_allclose(found, expected, rtol=2e-3)
     assert np.isinf(convert_blindly(full).run(x=x)[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("order", "stays"), [((1, 0, 2), True), ((1, 2, 0), True), ((0, 2, 1), False), ((2, 1, 0), False)]
+)
+def test_a_transpose_that_crashes_onnx_runtime_before_a_matmul_stays(tmp_path, order, stays):
+    nodes = f"t = Transpose<perm=[{', '.join(map(str, order))}]>(x) y = MatMul(t, w)"
+    text = f"(float[4,4,4] x) => (float[4,4,4] y) {{ {nodes} }}"
+    pair = convert(write(tmp_path / "m.onnx", text, **EYE), x=normal(1, 4, 4, 4))
+    assert ("t" in pair.kept) == stays
+    code = "import sys, onnxruntime as o; o.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
+    subprocess.run([sys.executable, "-c", code, str(pair.half)], check=True, timeout=60)
 
 
 def test_light_nodes_between_nodes_in_fp32_stay_too(tmp_path):
