@@ -77,10 +77,15 @@ def plan_int8(
             kept[layer.name] = reason
         else:
             chosen.append(layer)
+    # Asked of all layers that could run in INT8, as calibration did: which summand is the body, and which
+    # the skip branch with a range, must not depend on what is kept.
+    fusing = {layer.name for layer in chosen}
     residuals = tuple(
         residual
-        for residual in find_residuals(graph, chosen)
-        if residual.name not in keep and not why.unusable(residual.skip, f"addition {residual.name!r}")
+        for residual in find_residuals(graph, _possible(layers))
+        if residual.layer in fusing
+        and residual.name not in keep
+        and not why.unusable(residual.skip, f"addition {residual.name!r}")
     )
     return Int8Plan(layers=tuple(chosen), residuals=residuals, kept=kept)
 

@@ -114,6 +114,28 @@ def convnet(path: Path, **options: Any) -> Path:
     )
 
 
+def projected(path: Path) -> Path:
+    """A residual addition whose skip branch is a convolution too; the body has two."""
+    return save(
+        path,
+        {"x": ["N", 3, 8, 8]},
+        [
+            node("Conv", "x w1", "body1", pads=[1, 1, 1, 1]),
+            node("Relu", "body1", "r1"),
+            node("Conv", "r1 w2", "body2", pads=[1, 1, 1, 1]),
+            node("Conv", "x w3", "skip"),
+            node("Add", "body2 skip", "sum"),
+            node("Relu", "sum", "y"),
+        ],
+        {
+            "w1": normal(1, 8, 3, 3, 3, scale=0.2),
+            "w2": normal(2, 8, 8, 3, 3, scale=0.1),
+            "w3": normal(3, 8, 3, 1, 1, scale=0.5),
+        },
+        {"y": ["N", 8, 8, 8]},
+    )
+
+
 def detector(path: Path) -> Path:
     """Boxes in 0..640 beside scores in 0..1, joined into one output [N, 5, cells]."""
     return save(

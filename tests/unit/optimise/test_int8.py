@@ -19,6 +19,7 @@ from tests.unit.optimise.int8_models import (
     node,
     normal,
     operators,
+    projected,
     save,
     weight,
 )
@@ -88,6 +89,21 @@ def test_biases_stay_in_floating_point(net):
 def test_only_the_skip_branch_of_a_residual_addition_is_quantized(net):
     assert list(named(net.out, "sum").input) == ["c2", "r1/dequantized"]
     assert named(net.out, "c2").input[0] == "r1/dequantized"
+
+
+@pytest.mark.parametrize(
+    ("keep", "added"),
+    [
+        ((), ["body2", "skip/dequantized"]),
+        (("skip",), ["body2", "skip/dequantized"]),
+        (("body2",), ["body2", "skip"]),
+    ],
+    ids=["none", "skip", "body"],
+)
+def test_a_skip_branch_that_is_a_layer_stays_the_skip_branch_whatever_is_kept(tmp_path, keep, added):
+    made = Made(projected(tmp_path / "model.onnx"), batches(IMAGE), keep=keep)
+    assert list(named(made.out, "sum").input) == added
+    assert made.error(entries=AS_WRITTEN) < 0.03
 
 
 def test_float_weights_are_gone(net):
