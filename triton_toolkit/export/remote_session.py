@@ -63,6 +63,7 @@ class RuntimeServer:
             "optimized": settings.optimized,
             "entries": dict(settings.entries),
             "threads": settings.threads,
+            "provider": settings.provider,
         }
         arrays = {} if content is None else {_CONTENT: np.frombuffer(content, np.uint8)}
         answer, _ = self._ask(question, arrays)
@@ -143,7 +144,7 @@ def _answer(
             return {"version": runtime.__version__}, {}
         case "open":
             settings = Settings(
-                optimized=question["optimized"], entries=question["entries"], threads=question["threads"]
+                **{name: question[name] for name in ("optimized", "entries", "threads", "provider")}
             )
             content = arrays[_CONTENT].tobytes() if _CONTENT in arrays else None
             loaded = Here(Path(question["path"]), settings, content)

@@ -21,6 +21,13 @@ Arrays = dict[str, "NDArray[Any]"]
 
 _NODE = re.compile(r"running (\S+) node\. Name:'([^']*)' Status Message: (.*)", re.DOTALL)
 _SOURCE_FILE = re.compile(r"\S*/onnxruntime/core/\S+ ")
+_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_LOADED = re.compile(r"Load model from .*? failed: ?", re.DOTALL)
+_FUNCTION = re.compile(r"(?:\w+ )?onnxruntime::[^()]*\([^()]*\)(?: const)? ")
+_CHECK = re.compile(r"^.* was false\. (?=\S)", re.DOTALL)
+
+CPU = "CPUExecutionProvider"
+"""What ONNX Runtime calls its own kernels for the processor."""
 
 
 class RunFailed(Exception):  # noqa: N818 - internal: always turned into an ExportError by the caller
@@ -46,6 +53,7 @@ class Settings:
     optimized: bool = True
     entries: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
+    provider: str = CPU
 
 
 class Runner(Protocol):
@@ -56,7 +64,7 @@ class Runner(Protocol):
 
 
 class Session:
-    """An ONNX file loaded by ONNX Runtime, on the CPU.
+    """An ONNX file loaded by ONNX Runtime, on the CPU unless another provider is named.
 
     It runs in this process, or in another one where ``running_in`` says so: a model's own interpreter
     need not have ONNX Runtime.
@@ -68,6 +76,7 @@ class Session:
         threads: Threads of one operator; the runtime's own choice where left out.
         content: A changed version of the file, to load instead of it; external data is found beside
             the file all the same.
+        provider: The execution provider that must run it, such as ``CUDAExecutionProvider``.
     """
 
     def __init__(
@@ -78,14 +87,17 @@ class Session:
         entries: Mapping[str, str] | None = None,
         threads: int | None = None,
         content: bytes | None = None,
+        provider: str = CPU,
     ) -> None:
         """Load the file.
 
         Raises:
-            ExportError: ONNX Runtime refuses it.
+            ExportError: ONNX Runtime refuses it, or would run it on another provider.
             MissingDependencyError: onnxruntime is not installed.
         """
-        settings = Settings(optimized=optimized, entries=dict(entries or {}), threads=threads)
+        settings = Settings(
+            optimized=optimized, entries=dict(entries or {}), threads=threads, provider=provider
+        )
         self._runner = (_elsewhere.get() or Here)(path, settings, content)
 
     def predict(self, arrays: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Arrays:
@@ -122,7 +134,7 @@ class Here:
     def __init__(self, path: Path, settings: Settings, content: bytes | None) -> None:
         ort = require("onnxruntime", extra="cpu", purpose="prove an exported model")
         options = ort.SessionOptions()
-        options.log_severity_level = 3  # errors only; warnings are about graph rewrites
+        options.log_severity_level = 4  # what fails is raised; the rest is about graph rewrites
         if not settings.optimized:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if settings.threads is not None:
@@ -132,14 +144,12 @@ class Here:
             entries["session.model_external_initializers_file_folder_path"] = str(path.parent.resolve())
         for key, value in entries.items():
             options.add_session_config_entry(key, value)
+        _check_provider(ort.get_available_providers(), settings.provider, path)
         try:
-            self._session = ort.InferenceSession(
-                content or str(path), options, providers=["CPUExecutionProvider"]
-            )
+            self._session = ort.InferenceSession(content or str(path), options, providers=[settings.provider])
         except Exception as exc:
-            raise ExportError(
-                f"ONNX Runtime {ort.__version__} refuses {path.name}: {_plain(reason(exc))}"
-            ) from exc
+            raise ExportError(f"ONNX Runtime {ort.__version__} refuses {path.name}: {_words(exc)}") from exc
+        _check_provider(self._session.get_providers(), settings.provider, path)
         self._strings = {i.name for i in self._session.get_inputs() if i.type == "tensor(string)"}
         self._outputs = [output.name for output in self._session.get_outputs()]
 
@@ -154,15 +164,35 @@ class Here:
         return {name: _encode(value) for name, value in zip(names, values, strict=True)}
 
 
+def _check_provider(providers: Sequence[str], wanted: str, path: Path) -> None:
+    """Check that the runtime has, or a session took, what was asked for.
+
+    ONNX Runtime itself takes the CPU instead, with no more than a warning.
+
+    Raises:
+        ExportError: It did not.
+    """
+    if wanted not in providers:
+        raise ExportError(
+            f"{path.name} was to run with {wanted}, and ONNX Runtime here offers {', '.join(providers)} only",
+            hint="install the package that has it (onnxruntime-gpu for CUDA and TensorRT) and its libraries",
+        )
+
+
 def _failure(exc: Exception) -> RunFailed:
     if match := _NODE.search(str(exc)):
         return RunFailed(match[2], match[1], _plain(match[3]))
-    return RunFailed("", "", _plain(reason(exc)))
+    return RunFailed("", "", _words(exc))
+
+
+def _words(exc: Exception) -> str:
+    """Return why the runtime refuses, in one line."""
+    return _plain(_LOADED.sub("", _CODE.sub("", str(exc)))) or reason(exc)
 
 
 def _plain(text: str) -> str:
-    """Leave out the places in the runtime's own source."""
-    return " ".join(_SOURCE_FILE.sub("", text).split())
+    """Leave out what is about the runtime's own source: places, functions, and the checks that failed."""
+    return _CHECK.sub("", " ".join(_FUNCTION.sub("", _SOURCE_FILE.sub("", text)).split()))
 
 
 def _decode(array: NDArray[Any]) -> NDArray[Any]:
