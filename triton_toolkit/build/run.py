@@ -22,6 +22,7 @@ from triton_toolkit._files import (
 from triton_toolkit._hashes import remembered_hashes
 from triton_toolkit._progress import Progress
 from triton_toolkit._workspace import HASHES_NAME, make_workspace
+from triton_toolkit.build.accelerators import accelerator_notes
 from triton_toolkit.build.beside import files_beside
 from triton_toolkit.build.cache import StageCache
 from triton_toolkit.build.changed import changed_models
@@ -286,7 +287,7 @@ def _carry_out(
     if decision.action is Action.NONE or "config" not in options.only or not folder.is_dir():
         return from_cache
     try:
-        _write_config(context, recipe, folder)
+        _write_config(context, recipe, folder, progress)
     except BaseException:
         if building:
             shutil.rmtree(folder, ignore_errors=True)
@@ -324,7 +325,7 @@ def _build_version(context: Context, recipe: Recipe, target: Path, progress: Pro
     return found is not None
 
 
-def _write_config(context: Context, recipe: Recipe, version_folder: Path) -> None:
+def _write_config(context: Context, recipe: Recipe, version_folder: Path, progress: Progress) -> None:
     """Write the config, the files beside it, and the config's hash into the version's passport."""
     passport = read_passport(version_folder)
     if passport is None:
@@ -335,6 +336,8 @@ def _write_config(context: Context, recipe: Recipe, version_folder: Path) -> Non
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / name)
     write_text(folder / CONFIG_NAME, text)
+    for note in accelerator_notes(text, version_folder, context.release):
+        progress.note(recipe.name, note)
     sha = sha256_bytes(text.encode())
     if passport.config_sha256 != sha:
         write_passport(version_folder, dataclasses.replace(passport, config_sha256=sha))
