@@ -1,7 +1,4 @@
-"""Failures that people reported of ONNX files that came from elsewhere.
-
-The numbers are those of the reports' collection.
-"""
+"""Failures that people reported of ONNX files that came from elsewhere, each with its report."""
 
 import numpy as np
 import onnx
@@ -36,7 +33,8 @@ def identity(project, **changes):
     )
 
 
-def test_B011_reshapes_with_a_constant_batch_are_named(project):
+def test_reshapes_with_a_constant_batch_are_named(project):
+    """NVlabs/GR00T-WholeBodyControl#111."""
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["a"], name="fold"),
         helper.make_node("Reshape", ["a", "shape"], ["y"], name="again"),
@@ -53,14 +51,16 @@ def test_B011_reshapes_with_a_constant_batch_are_named(project):
     )
 
 
-def test_B017_weights_listed_as_inputs_are_no_inputs(project):
+def test_weights_listed_as_inputs_are_no_inputs(project):
+    """onnxsim/onnxsim#261."""
     weight = numpy_helper.from_array(np.ones(4, np.float32), "w")
     nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
     save(project, nodes, [value("x", ["n", 4]), value("w", [4])], [value("y", ["n", 4])], weights=[weight])
     assert [tensor.name for tensor in run(project).inputs] == ["x"]
 
 
-def test_B019_a_file_whose_ir_is_newer_than_the_release_names_the_first_release_that_reads_it(project):
+def test_a_file_whose_ir_is_newer_than_the_release_names_the_first_release_that_reads_it(project):
+    """microsoft/onnxruntime#20559."""
     identity(project, ir_version=10)
     with pytest.raises(ExportError, match="has ONNX IR version 10, the release reads at most 9") as caught:
         run(project, ir_version=9)
@@ -76,7 +76,8 @@ def test_B019_a_file_whose_ir_is_newer_than_the_release_names_the_first_release_
         pytest.param("ai.onnx.ml", 99, "has opset 99 of the domain 'ai.onnx.ml', the release runs at most 4"),
     ],
 )
-def test_B020_the_opset_of_every_domain_is_checked(project, domain, version, message):
+def test_the_opset_of_every_domain_is_checked(project, domain, version, message):
+    """ELS-RD/transformer-deploy#82."""
     identity(project, domains=[(domain, version)])
     with pytest.raises(ExportError, match=message):
         run(project, opset=20, ir_version=9)
@@ -112,7 +113,8 @@ def test_operators_of_onnx_runtimes_own_are_a_note(project):
     )
 
 
-def test_B026_functions_are_written_out_as_nodes(project):
+def test_functions_are_written_out_as_nodes(project):
+    """NVIDIA/TensorRT#3934."""
     twice = helper.make_function(
         "own",
         "Twice",
@@ -130,7 +132,8 @@ def test_B026_functions_are_written_out_as_nodes(project):
     assert report.notes[0].startswith("its 1 functions were written out")
 
 
-def test_B031_a_wrong_optimization_of_onnx_runtime_is_told_with_its_first_node(project):
+def test_a_wrong_optimization_of_onnx_runtime_is_told_with_its_first_node(project):
+    """microsoft/onnxruntime#20951."""
     # The file claims a shape of an inner value that it does not have; the optimizer believes it.
     nodes = [
         helper.make_node("NonZero", ["x"], ["found"], name="find"),
@@ -152,21 +155,24 @@ def test_B031_a_wrong_optimization_of_onnx_runtime_is_told_with_its_first_node(p
     assert "optimization: {graph: {level: 2}}" in text
 
 
-def test_B101_a_batch_that_the_file_fixes_is_not_declared_away(project):
+def test_a_batch_that_the_file_fixes_is_not_declared_away(project):
+    """triton-inference-server/server#1889."""
     save(project, [helper.make_node("Relu", ["x"], ["y"])], [value("x", [1, 4])], [value("y", [1, 4])])
     with pytest.raises(ExportError, match=r"is fp32 \[1, 4\], the spec says fp32 \['n', 4\]") as caught:
         run(project, inputs=(project.tensor("x", "n", 4),), batch_dim="n")
     assert caught.value.hint == "a dimension that the file fixes cannot be declared dynamic"
 
 
-def test_B109_an_output_that_does_not_start_with_the_batch_is_named(project):
+def test_an_output_that_does_not_start_with_the_batch_is_named(project):
+    """triton-inference-server/server#7462."""
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0)]
     save(project, nodes, [value("x", ["n", 4])], [value("y", ["n", 4]), value("s", [])])
     with pytest.raises(ExportError, match=r"output 's' has shape \[\], which does not start with the batch"):
         run(project, batch_dim="n")
 
 
-def test_B116_counted_names_are_a_note(project):
+def test_counted_names_are_a_note(project):
+    """triton-inference-server/tutorials#137."""
     save(project, [helper.make_node("Relu", ["x"], ["307"])], [value("x", ["n"])], [value("307", ["n"])])
     assert run(project).notes == (
         "output '307' is a name that an exporter counted up, and another export may count otherwise: give "

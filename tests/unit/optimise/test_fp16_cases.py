@@ -39,7 +39,7 @@ def norm(tmp_path):
     return write(tmp_path / "m.onnx", NORM, w=300 * np.eye(4, dtype=np.float32), **weights)
 
 
-def test_b034_a_layer_norm_that_overflows_in_fp16_is_kept(norm):
+def test_a_layer_norm_that_overflows_in_fp16_is_kept(norm):
     """NVIDIA/TensorRT#2564: x * 300, squared, then the mean: infinite in FP16, so the result is 0."""
     x = normal(1, 3, 4)
     assert (convert_blindly(norm).run(x=x)[1] == 0).any()
@@ -51,15 +51,35 @@ def test_b034_a_layer_norm_that_overflows_in_fp16_is_kept(norm):
     assert {"h", "y"} <= set(pair.converted.lowered)
 
 
-def test_b034_onnx_runtime_on_a_cpu_would_not_have_shown_it(norm):
+def test_onnx_runtime_on_a_cpu_would_not_have_shown_it(norm):
     """The trap: the same overflowing file looks right there, since it is computed in FP32."""
     session = ort.InferenceSession(str(convert_blindly(norm).half), providers=["CPUExecutionProvider"])
     given = session.run(None, {"x": normal(1, 3, 4)})[0]
     np.testing.assert_allclose(given, compute(norm, {"x": normal(1, 3, 4)})[0], rtol=1e-2, atol=1)
 
 
+@pytest.mark.parametrize("square", ["Pow(h, two)", "Mul(h, h)"])
+def test_an_encoder_whose_activations_grow_keeps_its_rms_norm_in_fp32(tmp_path, square):
+    """NVIDIA/TensorRT#2922: a T5 encoder, right in ONNX Runtime in FP16, is useless in an FP16 engine."""
+    text = f"""(float[N,4] x) => (float[N,4] y) {{
+      h = MatMul(x, up) q = {square} v = ReduceMean<keepdims = 1>(q, r) e = Add(v, eps) s = Sqrt(e)
+      n = Div(h, s) f = MatMul(n, w) y = Add(f, n) }}"""
+    weights = {"up": 2000 * np.eye(4, dtype=np.float32), "w": normal(3, 4, 4), "r": np.array([1])}
+    weights |= {"eps": values(1e-6)} | ({"two": values(2)} if "two" in square else {})
+    full = write(tmp_path / "m.onnx", text, **weights)
+    feeds = {"x": normal(1, 5, 4)}
+    blind = convert_blindly(full)
+    expected, useless = blind.run(**feeds)
+    on_cpu = ort.InferenceSession(str(blind.half), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    np.testing.assert_allclose(on_cpu, expected, atol=0.02)
+    assert (useless == 0).any()
+    pair = convert(full, **feeds)
+    assert {"q", "v", "e", "s"} == set(pair.kept)
+    np.testing.assert_allclose(pair.run(**feeds)[1], expected, atol=0.02)
+
+
 @pytest.mark.parametrize("constant", [-1e12, float(np.finfo(np.float32).min)])
-def test_b035_a_mask_constant_beyond_fp16_neither_overflows_nor_is_clamped_in_silence(tmp_path, constant):
+def test_a_mask_constant_beyond_fp16_neither_overflows_nor_is_clamped_in_silence(tmp_path, constant):
     """NVIDIA/TensorRT#2466: (1 - mask) * -1e12 is 0 * -inf = NaN where nothing is masked."""
     text = """(float[N,4] x, float[N,4] mask) => (float[N,4] y) {
       a = MatMul(x, w) z = Sub(one, mask) b = Mul(z, far) c = Add(a, b) y = Softmax(c) }"""
@@ -76,7 +96,8 @@ def test_b035_a_mask_constant_beyond_fp16_neither_overflows_nor_is_clamped_in_si
     assert "cut to -20000" in pair.converted.cut["c"]
 
 
-def test_b035_infinity_in_min_stays_infinity(tmp_path):
+def test_infinity_in_min_stays_infinity(tmp_path):
+    """NVIDIA/TensorRT#2466: as a bound of Min it is no overflow."""
     full = write(
         tmp_path / "m.onnx",
         "(float[N,4] x) => (float[N,4] y) { a = MatMul(x, w) y = Min(a, far) }",
@@ -88,7 +109,7 @@ def test_b035_infinity_in_min_stays_infinity(tmp_path):
     np.testing.assert_allclose(*reversed(pair.run(x=normal(1, 2, 4))), atol=2e-3)
 
 
-def test_b037_where_a_fixed_list_does_not_do_the_search_finds_the_two_bad_layers(tmp_path):
+def test_where_a_fixed_list_does_not_do_the_search_finds_the_two_bad_layers(tmp_path):
     """NVIDIA/TensorRT#4493: layer norms kept, accuracy still insufficient."""
     nodes = ["h0 = Identity(x)"]
     for i in range(8):
@@ -118,20 +139,20 @@ def test_b037_where_a_fixed_list_does_not_do_the_search_finds_the_two_bad_layers
     assert set(found.kept_groups) == {"a2", "a5"}
 
 
-def test_b041_pow_in_a_layer_norm_of_large_activations_is_kept(norm):
+def test_pow_in_a_layer_norm_of_large_activations_is_kept(norm):
     """microsoft/onnxruntime#13639: the square overflows; its relatives that hold no square stay FP16."""
     pair = convert(norm, x=normal(1, 3, 4))
     assert {"q", "v", "e", "s"} <= set(pair.kept)
     assert {"h", "m", "d"} <= set(pair.converted.lowered)
 
 
-def test_b041_a_layer_norm_of_ordinary_activations_is_not(tmp_path):
+def test_a_layer_norm_of_ordinary_activations_is_not(tmp_path):
     weights = {"r": np.array([1]), "two": values(2), "eps": values(1e-5)}
     full = write(tmp_path / "m.onnx", NORM, w=np.eye(4, dtype=np.float32), **weights)
     assert convert(full, x=normal(1, 3, 4)).kept == {}
 
 
-def test_b028_b029_weights_above_a_size_lie_beside_the_file(tmp_path):
+def test_weights_above_a_size_lie_beside_the_file(tmp_path):
     """onnxruntime#4424, transformer-deploy#183: a message of 2 GB cannot be written; lowered to 1 MB here."""
     full = write(
         tmp_path / "m.onnx",
