@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import ExportError
 from triton_toolkit.export.outputs import named_outputs
-from triton_toolkit.export.signature import Call, binder, signature_of
+from triton_toolkit.export.signature import Call, binder, placed_inputs, signature_of
 from triton_toolkit.export.source import user_code
 from triton_toolkit.export.trace_files import ProjectFiles
 
@@ -24,7 +24,8 @@ class Original:
 
     ``adapter`` is the module that is exported: it takes the inputs by position in the order of the
     spec and returns a tuple of the declared outputs, so that the exporter sees neither keywords nor
-    nested values, and its inputs and outputs stand in the spec's order.
+    nested values, and its inputs and outputs stand in the spec's order. ``placed`` says to which
+    parameters of forward inputs of other names go.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class Original:
         self._files = files
         self._inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self.adapter = _adapter(module, binder(signature_of(module), inputs), self)
+        signature = signature_of(module)
+        self.placed = placed_inputs(signature, inputs)
+        self.adapter = _adapter(module, binder(signature, inputs), self)
 
     def predict(self, arrays: Mapping[str, NDArray[Any]], doing: str = "fails") -> Arrays:
         """Run the module without gradients.

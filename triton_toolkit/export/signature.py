@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,15 +74,13 @@ def binder(signature: Signature, inputs: Sequence[str]) -> Callable[[Sequence[An
     Raises:
         ExportError: Names and parameters contradict each other, or forward needs more or takes fewer.
     """
-    known = signature.parameters.parameters
-    named = [p.name for p in known.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    named = _named(signature)
     tree = tree_of(inputs, named)
     values = {
         name: builder(name, below, None if isinstance(below, str) else signature.structures.get(name))
         for name, below in tree.items()
     }
-    by_keyword = takes_any or set(values) <= set(named)
+    by_keyword = _goes_by_keyword(signature, values)
     _check_fit(signature, list(values), by_keyword, named)
 
     def bind(arrays: Sequence[Any]) -> Call:
@@ -91,6 +89,23 @@ def binder(signature: Signature, inputs: Sequence[str]) -> Callable[[Sequence[An
         return ((), made) if by_keyword else (tuple(made.values()), {})
 
     return bind
+
+
+def placed_inputs(signature: Signature, inputs: Sequence[str]) -> dict[str, str]:
+    """Return input -> parameter where inputs go by position to parameters of other names; {} where not."""
+    named = _named(signature)
+    values = list(tree_of(inputs, named))
+    return {} if _goes_by_keyword(signature, values) else dict(zip(values, named, strict=False))
+
+
+def _named(signature: Signature) -> list[str]:
+    known = signature.parameters.parameters.values()
+    return [p.name for p in known if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _goes_by_keyword(signature: Signature, values: Iterable[str]) -> bool:
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.parameters.values())
+    return takes_any or set(values) <= set(_named(signature))
 
 
 def _check_fit(signature: Signature, values: list[str], by_keyword: bool, named: list[str]) -> None:

@@ -60,6 +60,9 @@ def load_torch(context: Context) -> Model:
     dims = used_dims(job.inputs, job.dims)
     maker = InputMaker(job.inputs, dims, context.sample_function())
     original = Original(module, [tensor.name for tensor in job.inputs], list(job.outputs), context.files)
+    if len(original.placed) > 1:  # of one input there is nothing to mistake
+        pairs = (f"{name} -> {parameter}" for name, parameter in original.placed.items())
+        context.note(f"inputs go to forward's parameters by their order: {', '.join(pairs)}")
     example, seen = _try_forward(context, original, maker, dims)
     return Model(job=replace(job, dims=dims), original=original, maker=maker, example=example, seen=seen)
 

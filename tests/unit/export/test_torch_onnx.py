@@ -132,3 +132,21 @@ def test_a_refusal_of_the_exporter_is_short_with_the_whole_text_as_detail(projec
     assert caught.value.message.startswith(message)
     assert len(caught.value.message) < 700
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("names", "notes"),
+    [
+        (("first", "second"), ()),
+        (("second", "first"), ()),
+        (
+            ("image", "scale"),
+            ("inputs go to forward's parameters by their order: image -> first, scale -> second",),
+        ),
+    ],
+)
+def test_names_that_forward_does_not_have_are_told_with_their_parameters(project, names, notes):
+    """pytorch/pytorch#166001: which argument of forward an input name means was nowhere to see."""
+    project.net("return first - second", parameters="first, second")
+    report = project.run(inputs=tuple(project.tensor(name, "batch", 4) for name in names))
+    assert report.notes == notes
