@@ -153,6 +153,11 @@ def _ml_opset(job: ExportJob) -> int | None:
 
 
 def _too_new(what: str, domain: str, version: int, highest: int | None) -> ExportError:
+    if domain == "com.microsoft":
+        return ExportError(
+            f"{what} has opset {version} of the domain {domain!r}, of which every ONNX Runtime has 1 only",
+            hint="write 1 into opset_import, or export it with a released ONNX Runtime",
+        )
     if domain:
         return ExportError(
             f"{what} has opset {version} of the domain {domain!r}, the release runs at most {highest}",
