@@ -76,7 +76,7 @@ def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
             partial(diagnose, context, candidate),
         )
     except ParityError as exc:
-        raise _with_history(exported, exc) from exc
+        raise _with_history(exported, _with_bisect(context, exported, exc)) from exc
     _check_values(context, candidate, golden)
     if exported is not None and exported.widened:
         context.note("the model computes in bfloat16, the export in float32")
@@ -125,6 +125,13 @@ def cases_of(candidate: Candidate, golden: Sizes) -> list[tuple[Sizes, Callable[
         wanted += [*(size for branch in exported.branches for size in branch.sizes), *exported.sizes]
     combinations = [sizes for index, sizes in enumerate(wanted) if sizes not in wanted[:index]]
     return [(sizes, partial(candidate.maker.at, sizes)) for sizes in combinations]
+
+
+def _with_bisect(context: Context, exported: Exported | None, error: ParityError) -> ParityError:
+    if exported is None:
+        return error
+    how = f"`tt build {context.job.name} --bisect` tries every exporter and opset".replace("  ", " ")
+    return ParityError(error.message, hint=f"{error.hint}; {how}" if error.hint else how, detail=error.detail)
 
 
 def _with_history(exported: Exported | None, error: ParityError) -> ExportError:

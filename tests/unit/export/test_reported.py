@@ -7,6 +7,7 @@ import pytest
 
 from triton_toolkit.core.dims import Dim, example_sizes
 from triton_toolkit.errors import ExportError, ParityError
+from triton_toolkit.export import torch_onnx, tracer
 
 pytestmark = pytest.mark.torch
 
@@ -299,6 +300,33 @@ def test_nan_is_located_at_its_first_node_with_its_line(project):
     )
     with pytest.raises(ExportError, match=r"first in node 'node_log' \(Log, made from nets.py:14.*gives NaN"):
         project.run(sample="nets:sample")
+
+
+@pytest.mark.parametrize(
+    ("exporter", "node"),
+    [
+        pytest.param("dynamo", "'node_linear' (Gemm, made from nets.py:13, in forward)"),
+        pytest.param("torchscript", "'/model/linear/Gemm' (Gemm, made from nets.py:13, in forward)"),
+    ],
+)
+def test_a_wrong_node_is_named_with_its_line_and_figures(project, monkeypatch, exporter, node):
+    def damage(path, *arguments):
+        finished = finish(path, *arguments)
+        model = onnx.load(path)
+        (bias,) = (weight for weight in model.graph.initializer if list(weight.dims) == [3])
+        wrong = onnx.numpy_helper.to_array(bias) + np.float32(1)
+        bias.CopyFrom(onnx.numpy_helper.from_array(wrong, bias.name))
+        onnx.save(model, path)
+        return finished
+
+    finish = torch_onnx.finish
+    monkeypatch.setattr(torch_onnx, "finish", damage)
+    monkeypatch.setattr(tracer, "finish", damage)
+    project.net("return F.relu(self.linear(x)).exp()")
+    with pytest.raises(ParityError) as caught:
+        project.run(exporter=exporter)
+    assert f"The first node that is not what PyTorch has: node {node}: gives " in caught.value.message
+    assert caught.value.hint.endswith("--bisect` tries every exporter and opset")
 
 
 def test_a_batch_of_one_keeps_a_variable_first_dimension(project):
