@@ -50,7 +50,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     speed = Speed(
         ratio=2.0, low=1.9, high=2.1, faster=True, rounds=20, base_ms=2.0, variant_ms=1.0, threads=1, cpu={}
     )
-    monkeypatch.setattr(worker, "time_variant", lambda *args: speed)
+    monkeypatch.setattr(worker, "time_variant", lambda *args, **more: speed)
     monkeypatch.setattr(run, "run_optimise", worker.perform)
     return tmp_path
 
