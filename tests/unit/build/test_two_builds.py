@@ -26,7 +26,7 @@ models:
     source: net.onnx
     dims: {batch: [1, 4, 8]}
     batch_dim: batch
-    variants: {int8: {precision: int8, calibration: "rows:rows"}}
+    variants: {int8: {precision: int8, calibration: "MODULE:rows"}}
 """
 ROWS = """
 from pathlib import Path
@@ -46,8 +46,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     weights = {name: (rng.standard_normal((16, 16)) / 4).astype(np.float32) for name in ("w1", "w2")}
     text = "(float[batch,16] x) => (float[batch,16] y) { a = MatMul(x, w1) r = Relu(a) y = MatMul(r, w2) }"
     write(tmp_path / "net.onnx", text, opset=18, ir_version=9, **weights)
-    (tmp_path / "rows.py").write_text(ROWS)
-    (tmp_path / "tt.yaml").write_text(SPEC)
+    module = f"rows_of_{tmp_path.name}"  # modules of this process are those of all tests
+    (tmp_path / f"{module}.py").write_text(ROWS)
+    (tmp_path / "tt.yaml").write_text(SPEC.replace("MODULE", module))
     speed = Speed(
         ratio=2.0, low=1.9, high=2.1, faster=True, rounds=20, base_ms=2.0, variant_ms=1.0, threads=1, cpu={}
     )
