@@ -62,6 +62,7 @@ _EXACT = {
 """Operators that need an exact input once they stay in FP32 themselves."""
 
 
+ASKED = "it was asked to stay"
 ISLAND = "it lies between nodes that stay in FP32"
 """Why a node stays that has nothing against FP16 itself."""
 
@@ -105,7 +106,7 @@ def plan_fp16(graph: Graph, measured: Mapping[str, TensorRange], keep: Collectio
     planner = _Planner(graph, slots, ranges)
     for index, node in enumerate(slots):
         if node.is_float:
-            planner.keep(index, "it was asked to stay" if node.name in keep else rules.problem(index))
+            planner.keep(index, ASKED if node.name in keep else rules.problem(index))
     planner.protect_exact()
     planner.protect_divisors()
     planner.protect_epsilons()

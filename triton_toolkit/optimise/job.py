@@ -46,6 +46,7 @@ class OptimiseJob:
         on_cpu: Whether the variant may be served on a CPU of this machine's kind: then it must be
             right with ONNX Runtime's own INT8 kernels too, and is timed with them.
         attempts: Most variants that the sensitivity search may try.
+        timing_s: About how long it is timed against FP32 at most; less where it is soon decided.
         state: Folder for calibration tables and the search's state, kept between builds.
         hashed: Files that the build watches anyway, from the spec.
         ignored: Folders below ``root`` that are outputs of a build, never inputs.
@@ -74,6 +75,7 @@ class OptimiseJob:
     reduce_range: bool = False
     on_cpu: bool = True
     attempts: int = 24
+    timing_s: float = 8.0
     state: Path
     hashed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()

@@ -28,7 +28,9 @@ from triton_toolkit.export.step_worker import run_worker
 from triton_toolkit.export.trace_files import ProjectFiles
 from triton_toolkit.export.user_code import UserCode, functions_of
 from triton_toolkit.optimise.data import Data, load_data
+from triton_toolkit.optimise.fp16_plan import ASKED
 from triton_toolkit.optimise.groups import group_layers
+from triton_toolkit.optimise.int8_plan import KEPT
 from triton_toolkit.optimise.job import OptimiseJob, OptimiseReport
 from triton_toolkit.optimise.judge import Finding, Judge
 from triton_toolkit.optimise.methods import Made, Method, methods_for
@@ -38,6 +40,7 @@ from triton_toolkit.optimise.timing import Speed, time_variant
 from triton_toolkit.optimise.trials import Trials
 from triton_toolkit.repository.passport import read_samples
 
+_FOR_THE_GATE = "without it in FP32 the variant is not close enough to the original"
 _TOOLS = ("onnx", "onnxruntime", "numpy")
 
 
@@ -102,8 +105,9 @@ def _perform(stage: _Stage, out: Path) -> OptimiseReport:
     data = _data(stage)
     judge = _judge(stage, data)
     keep = matching_nodes(stage.reference, job.keep)
-    stage.step("measure ranges")
-    methods = methods_for(job, stage.reference, data.fit)
+    if job.precision != "int8-dynamic":
+        stage.step(f"measure ranges on {len(data.fit)} batches")
+    methods = methods_for(job, stage.reference, data.fit, stage.progress)
     results = [_try(stage, judge, method, keep) for method in methods]
     best = max(results, key=lambda result: (result.judgement.ok, result.judgement.score))
     if not best.judgement.ok and set(best.method.ends) < set(best.made.lowered):
@@ -112,6 +116,7 @@ def _perform(stage: _Stage, out: Path) -> OptimiseReport:
     search = None
     if not best.judgement.ok:
         best, search = _search(stage, judge, best, keep)
+    best = replace(best, made=_explained(best.made, keep))
     shutil.copytree(best.made.path.parent, out, dirs_exist_ok=True)
     stage.step("time it against fp32")
     speed = _time(stage, out / MODEL_NAME, data)
@@ -131,11 +136,11 @@ def _perform(stage: _Stage, out: Path) -> OptimiseReport:
 def _data(stage: _Stage) -> Data:
     stage.step("load the inputs to measure and compare with")
     data = load_data(stage.job, stage.files, stage.functions)
-    if data.origin == "random":
+    if data.origin == "random" and stage.job.precision != "int8-dynamic":
         stage.note("ranges are measured on random inputs; a sample or calibration function gives real ones")
     if data.cut:
-        stage.note(f"{stage.job.calibration} gives more than 1 GiB; the rest is left unread")
-    if data.held_out is data.fit and stage.job.calibration:
+        stage.note(f"{data.samples} samples of {stage.job.calibration} are read; the rest is left unread")
+    if data.origin == "calibration" and data.held_out_is_fit:
         stage.note("too few batches to hold some out: it is compared on those that it was calibrated with")
     return data
 
@@ -180,13 +185,20 @@ def _search(stage: _Stage, judge: Judge, best: _Result, keep: Collection[str]) -
     groups = group_layers(stage.reference, best.made.lowered)
     search = find_kept(groups, trials, attempts=job.attempts)
     if not search.ok:
-        raise ParityError(
-            f"{job.name}: {job.variant} is not close enough to the original: {best.judgement.text}",
-            hint="leave layers in FP32 with keep, give more or better calibration data, or allow more with "
-            "tolerance or max_absolute_drop",
-            detail=search.text,
-        )
+        raise _no_way(job, best, search)
     return _try(stage, judge, method, search.kept | frozenset(keep), " with what the search kept"), search
+
+
+def _no_way(job: OptimiseJob, best: _Result, search: Search) -> ParityError:
+    """Return why no variant is taken: none passes, or only one of which nothing is left."""
+    message = f"{job.name}: {job.variant} is not close enough to the original: {best.judgement.text}"
+    hint = "give more or better calibration data, or allow more with tolerance or max_absolute_drop"
+    if any(point.ok and point.kept == search.groups for point in search.curve):
+        message += f". It is with all {search.groups} layers in FP32 only, which leaves nothing to gain"
+        least = min(search.damage, key=lambda damage: damage.score, default=None)
+        if least is not None:
+            message += f"; {', '.join(least.groups[:3])} alone costs {least.score:.3g}"
+    return ParityError(message, hint=hint, detail=search.text)
 
 
 def _search_key(job: OptimiseJob, method: Method, judge: Judge) -> str:
@@ -199,7 +211,8 @@ def _search_key(job: OptimiseJob, method: Method, judge: Judge) -> str:
 def _time(stage: _Stage, variant: Path, data: Data) -> Speed:
     job = stage.job
     sizes = {name: dim.opt for name, dim in job.dims.items()}
-    return time_variant(stage.reference, variant, resized(data.held_out[0], job.inputs, sizes))
+    inputs = resized(data.held_out[0], job.inputs, sizes)
+    return time_variant(stage.reference, variant, inputs, most_s=job.timing_s)
 
 
 def _parity(finding: Finding) -> dict[str, Any]:
@@ -241,6 +254,23 @@ def _precision(
         ],
         "search": search.as_dict() if search else {},
     }
+
+
+def _explained(made: Made, asked: Collection[str]) -> Made:
+    """Return it with what the stage keeps for the gate told from what the user asked for."""
+
+    def why(name: str, reason: str) -> str:
+        if name in asked:
+            return reason
+        return reason.replace(KEPT, _FOR_THE_GATE).replace(ASKED, _FOR_THE_GATE)
+
+    kept, others = made.kept, made.placement.get("others", {})
+    placement = {"others": {name: why(name, reason) for name, reason in others.items()}} if others else {}
+    return replace(
+        made,
+        kept={name: why(name, reason) for name, reason in kept.items()},
+        placement={**made.placement, **placement},
+    )
 
 
 def _finite(value: float) -> float | None:

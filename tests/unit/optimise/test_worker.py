@@ -167,6 +167,8 @@ FOUR = """(float[batch,16] x) => (float[batch,16] y) {
 def test_the_layer_that_does_the_damage_is_given_back_and_no_other(job, tmp_path):
     report, _ = perform(job(FOUR, weights=damaged_in_the_middle()), tmp_path)
     assert report.precision["search"]["kept_layers"] == ["k"]
+    assert report.precision["kept"]["k"].startswith("without it in FP32")
+    assert report.precision["placement"]["others"] == {"k": report.precision["kept"]["k"]}
     assert report.precision["placement"]["int8"] == 3
     assert all(not entry["ok"] for entry in report.precision["tried"])
     assert all(not output["problem"] for entry in report.parity for output in entry["outputs"])
@@ -197,7 +199,7 @@ def test_a_gate_that_nothing_passes_fails_with_the_curve(job, tmp_path):
 def test_nodes_named_by_keep_stay_as_they_are(job, tmp_path):
     report, _ = perform(job(TWO_LAYERS, keep=("r*", "y")), tmp_path)
     assert report.precision["placement"]["int8"] == 1
-    assert "y" in report.precision["kept"]
+    assert report.precision["kept"]["y"] == "kept in floating point as asked"
 
 
 def test_a_pattern_that_matches_nothing_is_refused(job, tmp_path):
