@@ -55,8 +55,8 @@ def check_calibration(batches: Sequence[Arrays], *, batched: bool = True, least:
     """
     for index, batch in enumerate(batches):
         for name, array in batch.items():
-            _check_finite(index, name, array)
-    samples = sum(_rows(batch, batched) for batch in batches)
+            check_finite(f"calibration: batch {index}, input {name!r}", array)
+    samples = sum(rows(batch, batched) for batch in batches)
     why = (
         f"INT8 needs at least {least}: after n samples the next one leaves the range seen of a tensor "
         "with probability 1/(n + 1)"
@@ -77,13 +77,18 @@ def check_calibration(batches: Sequence[Arrays], *, batched: bool = True, least:
     return different
 
 
-def _check_finite(index: int, name: str, array: NDArray[Any]) -> None:
+def check_finite(what: str, array: NDArray[Any]) -> None:
+    """Refuse an array with NaN or infinity; ``what`` begins the message.
+
+    Raises:
+        ExportError: It has one; says the first and where.
+    """
     import numpy as np
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         place = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
         raise ExportError(
-            f"calibration: batch {index}, input {name!r} holds {array[tuple(place)]} at {place}",
+            f"{what} holds {array[tuple(place)]} at {place}",
             hint="calibration data has to be finite; look at how it is preprocessed",
         )
 
@@ -103,7 +108,8 @@ def _check_varied(batches: Sequence[Arrays]) -> None:
             )
 
 
-def _rows(batch: Arrays, batched: bool) -> int:
+def rows(batch: Arrays, batched: bool) -> int:
+    """Return how many samples a batch has: its rows, or one where no axis is the batch."""
     return min(len(array) for array in batch.values()) if batched else 1
 
 
@@ -112,7 +118,7 @@ def _digests(batch: Arrays, batched: bool) -> list[bytes]:
     arrays = [batch[name] for name in sorted(batch)]
     if not batched:
         return [_digest(arrays)]
-    return [_digest([array[row : row + 1] for array in arrays]) for row in range(_rows(batch, batched))]
+    return [_digest([array[row : row + 1] for array in arrays]) for row in range(rows(batch, batched))]
 
 
 def _digest(arrays: Sequence[NDArray[Any]]) -> bytes:

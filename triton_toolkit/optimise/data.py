@@ -12,6 +12,7 @@ from triton_toolkit.export.samples import InputMaker, SampleFunction, check_arra
 from triton_toolkit.export.source import user_code
 from triton_toolkit.export.trace_files import ProjectFiles
 from triton_toolkit.export.user_code import UserCode
+from triton_toolkit.optimise.calibration import check_calibration, check_finite, rows
 from triton_toolkit.optimise.job import OptimiseJob
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ Arrays = dict[str, "NDArray[Any]"]
 _HELD_OUT = 4
 """One batch in so many is held out: enough to compare on, and most is left to measure ranges with."""
 
+MOST_SAMPLES = 4096
+"""Samples that are read at most: the next one leaves a range seen with probability 1 / 4097, and a whole
+training set would only take time."""
+
 _MOST_BYTES = 2**30
-"""Calibration data beyond this is left unread: ranges no longer change much, and memory ends."""
+"""Calibration data beyond this is left unread, for the memory's sake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +39,20 @@ class Data:
         fit: Batches that ranges are measured on.
         held_out: Batches that variants are compared on; the same ones where there is only one.
         origin: Where they come from.
+        samples: How many samples (batches, where no axis is the batch) there are in all.
         cut: Whether the calibration function had more to give than was read.
     """
 
     fit: tuple[Arrays, ...]
     held_out: tuple[Arrays, ...]
     origin: Literal["calibration", "sample", "random"]
+    samples: int
     cut: bool = False
+
+    @property
+    def held_out_is_fit(self) -> bool:
+        """Whether nothing could be held out."""
+        return self.fit[0] is self.held_out[0]
 
 
 def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Data:
@@ -51,8 +63,11 @@ def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Dat
     """
     if job.calibration is not None:
         batches, cut = calibration_batches(job, files, functions)
+        if job.precision in ("int8", "int8-fp16"):
+            check_calibration(batches, batched=job.batched)
         fit, held_out = split(batches, job.batched)
-        return Data(fit=fit, held_out=held_out, origin="calibration", cut=cut)
+        samples = sum(rows(batch, job.batched) for batch in batches)
+        return Data(fit=fit, held_out=held_out, origin="calibration", samples=samples, cut=cut)
     function = None
     if job.sample is not None:
         names = [tensor.name for tensor in job.inputs]
@@ -60,7 +75,9 @@ def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Dat
         function = SampleFunction(job.sample, loaded, job.dims, files, names)
     maker = InputMaker(job.inputs, job.dims, function)
     made = tuple(maker.at(sizes) for sizes in proof_sizes(job.dims))
-    return Data(fit=made, held_out=made, origin="random" if function is None else "sample")
+    samples = sum(rows(batch, job.batched) for batch in made)
+    origin: Literal["sample", "random"] = "random" if function is None else "sample"
+    return Data(fit=made, held_out=made, origin=origin, samples=samples)
 
 
 def calibration_batches(
@@ -68,21 +85,25 @@ def calibration_batches(
 ) -> tuple[list[Arrays], bool]:
     """Return what ``calibration`` gives, checked, and whether it had more than was read.
 
-    It gives mappings of named arrays, one a batch; a single mapping is one batch.
+    It gives mappings of named arrays, one a batch; a single mapping is one batch. Reading stops after
+    ``MOST_SAMPLES``.
     """
     what = str(job.calibration)
     names = [tensor.name for tensor in job.inputs]
     function = functions.load(what, names)
     batches: list[Arrays] = []
-    total = 0
+    count = size = 0
     with user_code(f"{what} raised", files):
-        given = function()
-        for batch in _each(what, given):
+        for batch in _each(what, function()):
             arrays = named_arrays(what, batch, names)
-            check_arrays(arrays, job.inputs, f"batch {len(batches)} of {what}")
+            subject = f"batch {len(batches)} of {what}"
+            check_arrays(arrays, job.inputs, subject)
+            for tensor in job.inputs:
+                check_finite(f"{subject}: {tensor.name}", arrays[tensor.name])
             batches.append({tensor.name: arrays[tensor.name] for tensor in job.inputs})
-            total += sum(array.nbytes for array in arrays.values())
-            if total > _MOST_BYTES:
+            count += rows(arrays, job.batched)
+            size += sum(array.nbytes for array in arrays.values())
+            if count >= MOST_SAMPLES or size > _MOST_BYTES:
                 return batches, True
     if not batches:
         raise ExportError(f"{what} gives no batch", hint="return a list of named arrays")

@@ -35,6 +35,13 @@ _CHUNK_VALUES = 2**22
 """Values of a weight that are looked at together; embeddings have hundreds of millions."""
 
 
+def too_large(magnitude: float) -> str:
+    """Return a magnitude beyond ``LIMIT``, and why it is too large."""
+    if magnitude > LARGEST:
+        return f"{magnitude:.4g}, FP16 ends at {LARGEST:g}"
+    return f"{magnitude:.4g}, too near to {LARGEST:g}, where FP16 ends"
+
+
 def range_problem(name: str, measured: TensorRange | None) -> str:
     """Return why a tensor cannot be FP16, empty where it can.
 
@@ -45,7 +52,7 @@ def range_problem(name: str, measured: TensorRange | None) -> str:
     if measured is None:
         return f"{name!r} was not measured"
     if measured.absmax > LIMIT:
-        return f"{name!r} reaches {measured.absmax:.4g}, FP16 ends at {LARGEST:g}"
+        return f"{name!r} reaches {too_large(measured.absmax)}"
     if 0 < measured.absmax < VANISHING:
         return f"{name!r} is at most {measured.absmax:.3g}, which FP16 rounds to steps of 6e-08"
     if measured.whole and measured.absmax > WHOLE:

@@ -12,6 +12,7 @@ from triton_toolkit.optimise.fp16_limits import (
     constant_problem,
     range_problem,
     scale_problem,
+    too_large,
 )
 from triton_toolkit.optimise.layers import Graph, attribute
 from triton_toolkit.optimise.ranges import TensorRange, range_of
@@ -192,7 +193,7 @@ class NodeRules:
             return
         for what, magnitude in self._inner_values(node, held):
             if magnitude > LIMIT:
-                yield f"{what} reach {magnitude:.4g}, FP16 ends at 65504"
+                yield f"{what} reach {too_large(magnitude)}"
         summands = self._summands(node, held)
         if summands > _MOST_SUMMANDS:
             yield f"it adds up {summands} values"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit._progress import Progress, Silent
-from triton_toolkit.optimise.calibration import Table, calibrate, check_calibration
+from triton_toolkit.optimise.calibration import Table, calibrate
 from triton_toolkit.optimise.converted import Converted
 from triton_toolkit.optimise.dynamic import to_int8_dynamic
 from triton_toolkit.optimise.fp16 import to_fp16
@@ -90,7 +90,7 @@ def methods_for(
         progress: Is told each batch of a calibration.
 
     Raises:
-        ExportError: The calibration data is too little or constant, or the model fails on it.
+        ExportError: The model fails on the data.
     """
     if job.precision == "int8-dynamic":
         dynamic = partial(_dynamic, reference, job.reduce_range)
@@ -98,7 +98,6 @@ def methods_for(
     if job.precision == "fp16":
         cast = partial(_cast, reference, scan_ranges(reference, fit))
         return [Method(name="cast", convert=cast, integers=False)]
-    check_calibration(fit, batched=job.batched)
     cache = job.state / "calibration"
     tables = calibrate(reference, fit, job.calibrators, cache=cache, progress=progress or Silent())
     convert: Callable[..., Converted]

@@ -58,8 +58,10 @@ class Trials:
         """Return the judgement of the variant that keeps these nodes."""
         digest = sha256_bytes(json.dumps(sorted(kept)).encode())
         if digest not in self._known:
-            self.progress(f"trial {len(self._known) + 1}: {len(kept)} nodes kept")
-            self._known[digest] = self._made_and_judged(kept)
+            found = self._known[digest] = self._made_and_judged(kept)
+            verdict = "passes" if found.ok else "missed"
+            number = len(self._known)
+            self.progress(f"trial {number}: {len(kept)} nodes in FP32, score {found.score:.5g}, {verdict}")
             if self.state is not None:
                 _write(self.state, self._full_key, self._known)
         return self._known[digest]

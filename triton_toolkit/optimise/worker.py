@@ -195,9 +195,8 @@ def _no_way(job: OptimiseJob, best: _Result, search: Search) -> ParityError:
     hint = "give more or better calibration data, or allow more with tolerance or max_absolute_drop"
     if any(point.ok and point.kept == search.groups for point in search.curve):
         message += f". It is with all {search.groups} layers in FP32 only, which leaves nothing to gain"
-        least = min(search.damage, key=lambda damage: damage.score, default=None)
-        if least is not None:
-            message += f"; {', '.join(least.groups[:3])} alone costs {least.score:.3g}"
+    else:
+        hint = f"leave layers in FP32 with keep, {hint}"
     return ParityError(message, hint=hint, detail=search.text)
 
 

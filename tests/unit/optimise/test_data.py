@@ -21,7 +21,7 @@ def batches(count, rows=2):
 def load(tmp_path, request):
     """Return a function that loads data with a project's module of the given text."""
 
-    def load(text="", **changes):
+    def load(text="", precision="int8", **changes):
         module = f"data_{abs(hash(request.node.name)) % 10**8}"
         (tmp_path / f"{module}.py").write_text("import numpy as np\n" + text)
         names = {key: f"{module}:{value}" for key, value in changes.items()}
@@ -29,7 +29,7 @@ def load(tmp_path, request):
             root=tmp_path,
             name="m",
             variant="v",
-            precision="int8",
+            precision=precision,
             exported=tmp_path,
             inputs=(INPUT,),
             outputs=(INPUT,),
@@ -66,10 +66,36 @@ def test_what_cannot_be_split_serves_for_both(rows, batched):
 
 
 def test_calibration_may_be_a_generator(load):
-    text = "def give():\n    for n in range(4):\n        yield {'x': np.full((2, 2), n, np.float32)}\n"
+    text = "def give():\n    for n in range(4):\n        yield {'x': np.random.randn(16, 2).astype('f4')}\n"
     data = load(text, calibration="give")
     assert data.origin == "calibration"
-    assert [len(data.fit), len(data.held_out)] == [3, 1]
+    assert [len(data.fit), len(data.held_out), data.samples] == [3, 1, 64]
+
+
+def test_32_samples_are_enough_a_quarter_of_them_is_held_out(load):
+    text = "def give():\n    return [{'x': np.random.randn(8, 2).astype('f4')} for _ in range(4)]\n"
+    data = load(text, calibration="give")
+    assert [sum(len(batch["x"]) for batch in part) for part in (data.fit, data.held_out)] == [24, 8]
+
+
+def test_31_samples_are_not(load):
+    text = "def give():\n    return [{'x': np.random.randn(31, 2).astype('f4')}]\n"
+    with pytest.raises(ExportError, match="calibration has 31 samples; INT8 needs at least 32"):
+        load(text, calibration="give")
+
+
+def test_a_generator_without_an_end_is_read_as_far_as_it_helps(load):
+    text = "def give():\n    while True:\n        yield {'x': np.random.randn(1024, 2).astype('f4')}\n"
+    data = load(text, calibration="give")
+    assert data.cut
+    assert data.samples == 4096
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_nan_is_refused_before_anything_is_made_whatever_the_precision(load, precision):
+    text = "def give():\n    x = np.random.randn(64, 2).astype('f4'); x[3, 1] = np.nan; return [{'x': x}]\n"
+    with pytest.raises(ExportError, match=r"batch 0 of .*:give: x holds nan at \[3, 1\]"):
+        load(text, precision, calibration="give")
 
 
 def test_without_functions_inputs_are_random_at_every_size_of_the_proof(load):

@@ -13,7 +13,7 @@ from triton_toolkit.optimise.ranges import range_of
         ([1.5, -3.0], ""),
         ([0.0, 0.0], ""),
         ([LIMIT, 0.5], ""),
-        ([-16400.5], "'t' reaches 1.64e+04, FP16 ends at 65504"),
+        ([-16400.5], "'t' reaches 1.64e+04, too near to 65504, where FP16 ends"),
         ([2e-6, 1e-9], ""),
         ([1e-6, -1e-9], "'t' is at most 1e-06, which FP16 rounds to steps of 6e-08"),
         ([2048.0, 7.0], ""),

@@ -86,7 +86,7 @@ def test_a_range_that_was_not_measured_follows_from_the_scale(tmp_path):
     ranges = scan_ranges(full, [{"x": normal(1, 5, 4)}])
     del ranges["d"]
     kept = to_fp16(full, tmp_path / "h.onnx", ranges=ranges).kept
-    assert kept["d"] == "'d' reaches 3.277e+04, FP16 ends at 65504"  # 128 * 256
+    assert kept["d"] == "'d' reaches 3.277e+04, too near to 65504, where FP16 ends"  # 128 * 256
 
 
 def test_zero_points_count_in_that_range(tmp_path):
@@ -94,7 +94,7 @@ def test_zero_points_count_in_that_range(tmp_path):
     ranges = scan_ranges(full, [{"x": normal(1, 5, 4)}])
     del ranges["d"]
     kept = to_fp16(full, tmp_path / "h.onnx", ranges=ranges).kept
-    assert kept["d"] == "'d' reaches 3.264e+04, FP16 ends at 65504"  # (127 + 128) * 128
+    assert kept["d"] == "'d' reaches 3.264e+04, too near to 65504, where FP16 ends"  # (127 + 128) * 128
 
 
 def test_a_weight_without_a_range_is_judged_by_its_scales(tmp_path):
