@@ -110,12 +110,13 @@ def check_batch_statistics(seen: Seen, *, batched: bool) -> str:
 
 def _operators(seen: Seen, inputs: tuple[torch.Tensor, ...], files: ProjectFiles) -> TorchDispatchMode:
     import torch
-    from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.weak import WeakTensorKeyDictionary
 
     class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Marks what is computed from the inputs, and sees where a marked value leaves torch."""
+
+        supports_higher_order_operators = True
 
         def __init__(self) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
@@ -126,22 +127,54 @@ def _operators(seen: Seen, inputs: tuple[torch.Tensor, ...], files: ProjectFiles
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
-            tensors = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
+            kwargs = kwargs or {}
+            tensors = _tensors((args, kwargs))
             marked = any(tensor in self._marked for tensor in tensors)
+            written = []
+            if isinstance(func, torch._ops.HigherOrderOperator):  # torch.cond and its like
+                result = func(*_watched(args, self), **kwargs)
+            else:
+                self._look(func, args, kwargs, marked=marked)
+                result = func(*args, **kwargs)
+                written = tensors if func._schema.is_mutable else []
+            for item in [*_tensors(result), *written] if marked else ():
+                self._marked[item] = True
+            return result
+
+        def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, marked: bool) -> None:
             if func is torch.ops.aten._local_scalar_dense.default and marked:
                 line, place = _line(files)
                 seen.decisions[line] = place
-            if torch.Tag.nondeterministic_seeded in func.tags and not _switched_off(func, args, kwargs or {}):
+            if torch.Tag.nondeterministic_seeded in func.tags and not _switched_off(func, args, kwargs):
                 _add(seen.random, f"{func.overloadpacket.__name__} ({_line(files)[1]})")
-            result = func(*args, **(kwargs or {}))
-            if marked:
-                written = tensors if func._schema.is_mutable else []
-                for item in [*pytree.tree_leaves(result), *written]:
-                    if isinstance(item, torch.Tensor):
-                        self._marked[item] = True
-            return result
 
     return Operators()
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return [item for item in pytree.tree_leaves(value) if isinstance(item, torch.Tensor)]
+
+
+def _watched(args: tuple[Any, ...], mode: TorchDispatchMode) -> tuple[Any, ...]:
+    """Return the arguments of a control flow operator, with branches that run in a mode."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def in_mode(item: Any) -> Any:
+        if isinstance(item, torch.Tensor) or not callable(item):
+            return item
+
+        def branch(*args: Any, **kwargs: Any) -> Any:
+            with mode:
+                return item(*args, **kwargs)
+
+        return branch
+
+    watched: tuple[Any, ...] = pytree.tree_map(in_mode, args)
+    return watched
 
 
 def _switched_off(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

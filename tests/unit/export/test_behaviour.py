@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from triton_toolkit.errors import ExportError
+from triton_toolkit.export.graph import load_graph
 
 pytestmark = pytest.mark.torch
 
@@ -15,6 +16,26 @@ def test_a_forward_that_is_not_deterministic_is_refused(project):
     ) as caught:
         project.run()
     assert "training=self.training" in caught.value.hint
+
+
+COND = "return torch.cond(x.sum() > 0, self.up, lambda v: v - 1, (x,))"
+
+
+def test_two_ways_by_torch_cond_become_an_if(project):
+    project.net(COND, init="self.up = nn.Linear(4, 4)")
+    report = project.run(batch_dim=None)
+    assert report.notes == ()
+    assert "If" in {node.op_type for node in load_graph(project.out / "model.onnx").graph.node}
+
+
+def test_random_numbers_of_one_of_two_ways_are_seen(project):
+    project.net(
+        COND,
+        init="self.up = lambda v: v + torch.rand_like(v)",
+        more="def sample(): return {'x': torch.ones(2, 4)}",
+    )
+    with pytest.raises(ExportError, match="draws random numbers: rand_like"):
+        project.run(batch_dim=None, sample="nets:sample")
 
 
 def test_nan_for_the_users_own_sample_is_refused(project):
