@@ -16,9 +16,10 @@ from triton_toolkit.spec.load import Project
 
 
 class Action(enum.StrEnum):
-    """What a build does to one model."""
+    """What a build does to one model; ``SAME`` is known only once it is built."""
 
     BUILD = "build"
+    SAME = "same"
     CONFIG = "config"
     NONE = "unchanged"
 

@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from triton_toolkit._files import (
-    host_errors,
-    locked_folder,
-    remove_staging,
-    sha256_bytes,
-    staged_folder,
-    write_text,
-)
+from triton_toolkit._files import host_errors, locked_folder, remove_staging
 from triton_toolkit._hashes import remembered_hashes
 from triton_toolkit._progress import Progress
 from triton_toolkit._workspace import HASHES_NAME, make_workspace
-from triton_toolkit.build.accelerators import accelerator_notes
-from triton_toolkit.build.beside import files_beside
 from triton_toolkit.build.cache import StageCache
 from triton_toolkit.build.changed import changed_models
 from triton_toolkit.build.configure import check_keys
 from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.exported import ExportRecipe
 from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
+from triton_toolkit.build.place import Outcome, carry_out
 from triton_toolkit.build.plan import Action, Decision, build_order, decide
 from triton_toolkit.build.recipe import Context, Recipe
-from triton_toolkit.build.reuse import fetch_version, store_version
-from triton_toolkit.build.version import make_version
 from triton_toolkit.core.releases import export_target
-from triton_toolkit.errors import RepositoryError, TritonToolkitError, UsageError
-from triton_toolkit.repository.layout import CONFIG_NAME, latest_version
-from triton_toolkit.repository.passport import (
-    Passport,
-    check_files,
-    read_passport,
-    write_passport,
-)
+from triton_toolkit.errors import TritonToolkitError, UsageError
+from triton_toolkit.repository.layout import latest_version
+from triton_toolkit.repository.passport import Passport
 from triton_toolkit.spec.load import Project
 
 STAGES = ("export", "config")
@@ -74,8 +58,9 @@ class BuildOptions:
 class ModelReport:
     """What a build did, or would do, to one model.
 
-    ``action`` is build, config, unchanged, failed or skipped; ``version`` the version that now
-    stands; ``from_cache`` whether it was not made but found; ``error`` why it failed.
+    ``action`` is build, same (built, and the files are those of the version that stands), config,
+    unchanged, failed or skipped; ``version`` the version that now stands; ``from_cache`` whether it was
+    not made but found; ``error`` why it failed.
     """
 
     name: str
@@ -103,8 +88,20 @@ class ModelReport:
         }
 
 
-def run_build(project: Project, options: BuildOptions, progress: Progress) -> list[ModelReport]:
+OnReport = Callable[[ModelReport], object]
+
+
+def run_build(
+    project: Project, options: BuildOptions, progress: Progress, on_report: OnReport = lambda _: None
+) -> list[ModelReport]:
     """Build models in dependency order; one that fails does not stop those that do not need it.
+
+    Args:
+        project: The loaded spec.
+        options: What to build and how.
+        progress: Is told each step, and at once what failed.
+        on_report: Called with the report of each model that is done, so that it is known of a build
+            that is interrupted; not in a dry run.
 
     Returns:
         One report a model, in the order they were built. A failed model keeps its last version
@@ -117,25 +114,32 @@ def run_build(project: Project, options: BuildOptions, progress: Progress) -> li
             be told what changed.
     """
     with remembered_hashes(project.root / HASHES_NAME, save=not options.dry_run):
-        return _build_chosen(build_context(project, options, progress), options, progress)
+        return _build_chosen(build_context(project, options, progress), options, progress, on_report)
 
 
-def _build_chosen(context: Context, options: BuildOptions, progress: Progress) -> list[ModelReport]:
+def _build_chosen(
+    context: Context, options: BuildOptions, progress: Progress, on_report: OnReport
+) -> list[ModelReport]:
     """Build what is named, or, where a commit is, what may have changed since."""
     project = context.project
     recipes = {name: recipe_for(context, name) for name in build_order(project, options.names)}
     if options.changed_since is None:
-        return _build_all(context, recipes, options, progress)
+        return _build_all(context, recipes, options, progress, on_report)
     why = changed_models(context, recipes, options.changed_since)
     wanted = build_order(project, list(why)) if why else []
-    built = _build_all(context, {name: recipes[name] for name in wanted}, options, progress)
+    chosen = {name: recipes[name] for name in wanted}
+    built = _build_all(context, chosen, options, progress, on_report)
     reports = {report.name: _explained(report, why.get(report.name)) for report in built}
     left = f"unchanged since {options.changed_since}"
     return [reports.get(name) or _left_out(context, name, left) for name in recipes]
 
 
 def _build_all(
-    context: Context, recipes: Mapping[str, Recipe], options: BuildOptions, progress: Progress
+    context: Context,
+    recipes: Mapping[str, Recipe],
+    options: BuildOptions,
+    progress: Progress,
+    on_report: OnReport,
 ) -> list[ModelReport]:
     project = context.project
     if options.dry_run:
@@ -165,6 +169,7 @@ def _build_all(
             if report.action in ("failed", "skipped"):
                 broken.add(name)
             reports.append(report)
+            on_report(report)
     return reports
 
 
@@ -235,27 +240,28 @@ def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: P
     name = recipe.name
     kind = context.project.model(name).kind
     reasons: tuple[str, ...] = ()
-    from_cache = False
     try:
         decision = decide(context, recipe, force=options.force)
         if decision.action is Action.BUILD and "export" not in options.only:
             decision = _config_only(context, decision, name)
         reasons = decision.reasons
+        outcome = Outcome(decision.action)
         if not options.dry_run:
-            from_cache = _carry_out(context, recipe, decision, options, progress)
+            outcome = carry_out(context, recipe, decision, options.only, progress)
     except TritonToolkitError as exc:
         seconds = time.monotonic() - started
+        progress.note(name, f"failed: {exc.message.partition(chr(10))[0].removeprefix(f'{name}: ')}")
         return ModelReport(
             name=name, kind=kind, action="failed", version=None, reasons=reasons, seconds=seconds, error=exc
         )
     return ModelReport(
         name=name,
         kind=kind,
-        action=decision.action.value,
+        action=outcome.action.value,
         version=decision.version if options.dry_run else latest_version(context.folder(name)),
         reasons=reasons,
         seconds=time.monotonic() - started,
-        from_cache=from_cache,
+        from_cache=outcome.from_cache,
         passport=None if options.dry_run else context.passport(name),
     )
 
@@ -265,79 +271,3 @@ def _config_only(context: Context, decision: Decision, name: str) -> Decision:
     if context.passport(name) is None:
         raise UsageError(f"{name}: --only config needs a built version", hint=f"run `tt build {name}` first")
     return dataclasses.replace(decision, action=Action.CONFIG, version=decision.version - 1)
-
-
-def _carry_out(
-    context: Context, recipe: Recipe, decision: Decision, options: BuildOptions, progress: Progress
-) -> bool:
-    """Put the version folder in place first and the config last, as a server may be reading.
-
-    Where the config cannot be written, the new version is taken away again.
-
-    Returns:
-        Whether the version was taken from the cache.
-    """
-    folder = context.folder(recipe.name) / str(decision.version)
-    building = decision.action is Action.BUILD and "export" in options.only
-    from_cache = False
-    if building:
-        from_cache = _build_version(context, recipe, folder, progress)
-        if not folder.is_dir():  # what was made is what stands already
-            building, folder = False, folder.with_name(str(decision.version - 1))
-    if decision.action is Action.NONE or "config" not in options.only or not folder.is_dir():
-        return from_cache
-    try:
-        _write_config(context, recipe, folder, progress)
-    except BaseException:
-        if building:
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # holds the earlier versions, if there are any
-                folder.parent.rmdir()
-        raise
-    return from_cache
-
-
-def _build_version(context: Context, recipe: Recipe, target: Path, progress: Progress) -> bool:
-    """Make the version folder in a staging folder of the repository and rename it into place.
-
-    Where its files are those of the version before, byte for byte, that version stays the latest: only
-    its passport is renewed, so that it is not made again for the same reason.
-
-    Returns:
-        Whether it was taken from the cache.
-    """
-    try:
-        before = context.passport(recipe.name)
-    except RepositoryError:  # damaged or of another format; a new one is made now
-        before = None
-    with staged_folder(target, staging=context.project.repository) as folder:
-        started = time.time()
-        found = fetch_version(context, recipe, folder, progress)
-        passport = found or make_version(context, recipe, folder, progress)
-        former = target.with_name(str(int(target.name) - 1))
-        write_passport(folder, passport)
-        if found is None:
-            store_version(context, recipe, folder, passport, since=started)
-        if before is not None and before.files == passport.files and not check_files(former, before):
-            progress.note(recipe.name, f"what was made is version {former.name}, byte for byte")
-            shutil.rmtree(folder)
-            write_passport(former, passport)
-    return found is not None
-
-
-def _write_config(context: Context, recipe: Recipe, version_folder: Path, progress: Progress) -> None:
-    """Write the config, the files beside it, and the config's hash into the version's passport."""
-    passport = read_passport(version_folder)
-    if passport is None:
-        raise RepositoryError(f"{version_folder} has no passport", hint="run `tt build --force`")
-    folder = context.folder(recipe.name)
-    text = recipe.config(passport)
-    for name, source in files_beside(context, recipe).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, folder / name)
-    write_text(folder / CONFIG_NAME, text)
-    for note in accelerator_notes(text, version_folder, context.release):
-        progress.note(recipe.name, note)
-    sha = sha256_bytes(text.encode())
-    if passport.config_sha256 != sha:
-        write_passport(version_folder, dataclasses.replace(passport, config_sha256=sha))

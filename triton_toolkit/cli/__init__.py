@@ -18,6 +18,7 @@ import click
 from triton_toolkit import __version__
 from triton_toolkit._interrupts import RaiseOnInterrupt, came_from_interrupt, leave_on_interrupt
 from triton_toolkit._stdio import OutputError, discard_stdout
+from triton_toolkit.cli._errors import print_error
 from triton_toolkit.errors import (
     EXIT_BUG,
     EXIT_ENVIRONMENT,
@@ -108,11 +109,7 @@ def _report_usage(exc: click.UsageError, as_json: bool) -> None:
 def _report(ctx: click.Context, exc: TritonToolkitError) -> None:
     if ctx.meta.get(JSON_MODE):
         click.echo(json.dumps(exc.as_dict(), indent=2))
-    click.echo(click.style("Error: ", fg="red", bold=True) + exc.message, err=True)
-    if exc.detail:
-        click.echo(exc.detail.rstrip(), err=True)
-    if exc.hint:
-        click.echo(click.style("Hint: ", fg="yellow") + exc.hint, err=True)
+    print_error(exc.message, hint=exc.hint, detail=exc.detail)
 
 
 @click.group(

@@ -11,9 +11,10 @@ import click
 from triton_toolkit.cli._options import json_option, spec_option
 
 if TYPE_CHECKING:
-    from triton_toolkit.build.run import ModelReport
+    from triton_toolkit.build.run import BuildOptions, ModelReport
     from triton_toolkit.cli._output import Console
     from triton_toolkit.repository.passport import Passport
+    from triton_toolkit.spec.load import Project
 
 
 @click.command(
@@ -90,23 +91,40 @@ def command(
         cache=None if no_cache else cache or project.root / CACHE_NAME,
         changed_since=changed_since,
     )
+    done: list[ModelReport] = []
     try:
         with console.progress() as progress:
-            reports = run_build(project, options, progress)
+            reports = run_build(project, options, progress, done.append)
     except KeyboardInterrupt:
+        _print(console, project, done, options, why=why, interrupted=True)
+        _report_errors(done)
         click.echo("What was built before stays; the same command goes on from there.", err=True)
         raise
-    if json_mode:
+    _print(console, project, reports, options, why=why)
+    _exit(reports, json_mode=json_mode)
+
+
+def _print(
+    console: Console,
+    project: Project,
+    reports: Sequence[ModelReport],
+    options: BuildOptions,
+    *,
+    why: bool,
+    interrupted: bool = False,
+) -> None:
+    """Print what was done, of an interrupted build what was done until then."""
+    if console.json_mode:
         console.json(
             {
                 "repository": str(project.spec.repository),
-                "dry_run": dry_run,
+                "dry_run": options.dry_run,
+                "interrupted": interrupted,
                 "models": [r.as_dict() for r in reports],
             }
         )
-    else:
-        _show(console, reports, dry_run=dry_run, why=why or dry_run)
-    _exit(reports, json_mode=json_mode)
+    elif reports or not interrupted:
+        _show(console, reports, dry_run=options.dry_run, why=why or options.dry_run)
 
 
 def _stages(only: str | None) -> frozenset[str]:
@@ -177,16 +195,24 @@ def _of_variant(passport: Passport) -> list[str]:
 
 def _exit(reports: Sequence[ModelReport], *, json_mode: bool) -> None:
     """Raise the error of the only failure; else report them, and exit with the gravest code."""
-    failed = [report for report in reports if report.error is not None]
-    if not failed:
+    errors = [report.error for report in reports if report.error is not None]
+    if not errors:
         return
-    if len(failed) == 1 and failed[0].error is not None and not json_mode:  # JSON has it already
-        raise failed[0].error
-    for report in failed:
+    if len(errors) == 1 and not json_mode:  # JSON has it already
+        raise errors[0]
+    _report_errors(reports)
+    click.get_current_context().exit(max(error.exit_code for error in errors))
+
+
+def _report_errors(reports: Sequence[ModelReport]) -> None:
+    """Report each failure as if it were the only one; one that several models share, once."""
+    from triton_toolkit.cli._errors import print_error
+
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for report in reports:
         if report.error is not None:
-            named = report.error.message.startswith(report.name)
-            subject = "" if named else f"{report.name}: "
-            click.echo(f"Error: {subject}{report.error.message}", err=True)
-            if report.error.hint:
-                click.echo(f"Hint: {report.error.hint}", err=True)
-    click.get_current_context().exit(max(report.error.exit_code for report in failed if report.error))
+            error = report.error
+            what = error.message.removeprefix(f"{report.name}: ")
+            names.setdefault((what, error.hint, error.detail), []).append(report.name)
+    for (message, hint, detail), whose in names.items():
+        print_error(f"{', '.join(whose)}: {message}", hint=hint, detail=detail)

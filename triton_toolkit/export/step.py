@@ -178,4 +178,5 @@ def _with_log(hint: str, record: StepRecord) -> str:
 
 
 def _named(step: Step, message: str) -> str:
-    return f"{step.model}: {message}" if step.model else message
+    prefix = f"{step.model}: " if step.model else ""
+    return prefix + message.removeprefix(prefix)  # a step may name the model itself
