@@ -44,3 +44,11 @@ def test_only_pytorch_models_are_bisected(project: Path, monkeypatch) -> None:
     result = CliRunner().invoke(cli, ["build", "file", "--bisect"])
     assert result.exit_code == 2
     assert "file is of kind onnx" in result.stderr
+
+
+@pytest.mark.parametrize("second", ["file", "none"])
+def test_names_are_looked_at_before_the_first_trial(project: Path, monkeypatch, second: str) -> None:
+    monkeypatch.chdir(project)
+    result = CliRunner().invoke(cli, ["build", "net", second, "--bisect"])
+    assert result.exit_code == 2
+    assert "net: " not in result.stderr

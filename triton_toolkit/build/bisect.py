@@ -16,6 +16,7 @@ from triton_toolkit.spec.load import Project
 
 if TYPE_CHECKING:
     from triton_toolkit.export.bisect import Trial
+    from triton_toolkit.spec.models import TorchModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +57,33 @@ def bisect_models(project: Project, names: Sequence[str], progress: Progress) ->
     from triton_toolkit.export.bisect import run_bisect
 
     context = build_context(project, BuildOptions(), progress)
+    models = _pytorch_models(project, names)
     reports = []
-    for name in names or [name for name, model in project.spec.models.items() if model.kind == "torch"]:
-        model = project.model(name)
-        if model.kind != "torch":
-            raise UsageError(
-                f"{name} is of kind {model.kind}: --bisect is about how PyTorch models are exported"
-            )
+    for name, model in models.items():
         try:
             job = ExportRecipe(context, name, model).export_job(progress)
             with tempfile.TemporaryDirectory(prefix="tt-bisect-") as scratch:
                 reports.append(BisectReport(name=name, trials=run_bisect(job, Path(scratch), progress)))
         except TritonToolkitError as exc:
             reports.append(BisectReport(name=name, error=exc))
-    if not reports:
-        raise UsageError("this spec has no PyTorch model to bisect")
     return reports
+
+
+def _pytorch_models(project: Project, names: Sequence[str]) -> dict[str, TorchModel]:
+    """Return the models to try, all of them known to be of the kind before the first takes its minutes."""
+    found = {}
+    own = [
+        name for name in project.spec.models if name not in project.variant_of
+    ]  # variants share one export
+    for name in names or own:
+        model = project.model(name)
+        if model.kind == "torch":
+            found[name] = model
+        elif names:
+            raise UsageError(
+                f"{name} is of kind {model.kind}: --bisect is about how PyTorch models are exported",
+                hint="name PyTorch models only; without names all of them are tried",
+            )
+    if not found:
+        raise UsageError("this spec has no PyTorch model to bisect")
+    return found
