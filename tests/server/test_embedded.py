@@ -544,6 +544,17 @@ def test_only_the_wanted_models_are_loaded(repository: Path) -> None:
 
 
 @pytest_server
+def test_a_name_that_a_url_would_escape_is_loaded_and_one_that_it_cannot_hold_is_told(
+    tmp_path: Path,
+) -> None:
+    for name in ("a+b", "a b"):
+        add_python(tmp_path, name, PYTHON_MODEL.replace("import helper_of_the_model\n", ""))
+    with EmbeddedServer(ServeOptions(repository=tmp_path, load=("a+b",), **AT_ONCE)) as server:
+        assert {report.name: report.ready for report in server.models()} == {"a+b": True, "a b": False}
+        assert "'a b' cannot be named over HTTP" in server.load("a b")
+
+
+@pytest_server
 def test_an_unknown_model_is_named_with_a_near_one(repository: Path) -> None:
     with (
         pytest.raises(UsageError, match="no model 'negat'; did you mean 'negate'"),

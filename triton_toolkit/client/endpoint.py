@@ -1,4 +1,4 @@
-"""Addresses: of a server (``grpc://HOST:PORT``, ``grpcs://``, ``http://``, ``https://``), of its models."""
+"""Addresses: of a server (``grpc://HOST:PORT``, ``grpcs://``, ``http://``, ``https://``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from triton_toolkit.errors import UsageError
 
 _EXAMPLE = "write grpc://HOST:8001 or http://HOST:8000 (grpcs:// and https:// with TLS)"
-_NOT_IN_A_PATH = frozenset(" ?#/")
 _SCHEMES = {"grpc": False, "grpcs": True, "http": False, "https": True}
 
 
@@ -69,19 +68,3 @@ def parse_url(url: str) -> Endpoint:
     if problem or not host or not port:
         raise UsageError(f"server URL {url!r} {problem}", hint=_EXAMPLE)
     return Endpoint(url=url, scheme=parts.scheme, host=host, port=port, base_path=path)
-
-
-def model_path(name: str, version: str = "") -> str:
-    """Return the HTTP path of a model, below ``/v2``: its name as it is.
-
-    Triton's HTTP server undoes no escapes: ``a%2Bb`` is the model of that name, not ``a+b`` (seen on 2.51).
-
-    Raises:
-        UsageError: The name has a character that a request line cannot hold.
-    """
-    if not name.isascii() or not name.isprintable() or not _NOT_IN_A_PATH.isdisjoint(name):
-        raise UsageError(
-            f"model {name!r} cannot be named over HTTP: Triton takes the path as it is, without escapes",
-            hint="use the server's gRPC address (grpc://HOST:8001)",
-        )
-    return f"/models/{name}/versions/{version}" if version else f"/models/{name}"

@@ -18,8 +18,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from triton_toolkit.client.endpoint import Endpoint, model_path
+from triton_toolkit.client.endpoint import Endpoint
 from triton_toolkit.client.errors import TransportFailure, http_status
+from triton_toolkit.core.addresses import model_path
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

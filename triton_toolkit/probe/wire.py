@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from triton_toolkit.client.endpoint import Endpoint, model_path, parse_url
+from triton_toolkit.client.endpoint import Endpoint, parse_url
 from triton_toolkit.client.errors import http_status
 from triton_toolkit.client.payloads import infer_request, infer_result, to_wire
 from triton_toolkit.client.transport import open_channel
 from triton_toolkit.client.types import InferResult
+from triton_toolkit.core.addresses import model_path
 from triton_toolkit.errors import RefusedError, ServerError
 from triton_toolkit.probe.http_connection import HttpConnection, HttpRefusal
 

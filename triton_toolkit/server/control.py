@@ -10,7 +10,9 @@ import http.client
 import json
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+
+from triton_toolkit.core.addresses import model_path
+from triton_toolkit.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,11 @@ class Control:
 
     def load(self, model: str, timeout_s: float) -> str:
         """Load a model; return "" or the server's refusal. The call lasts until it is loaded."""
-        status, value = self._post(f"/v2/repository/models/{quote(model, safe='')}/load", timeout_s)
+        try:
+            path = f"/v2/repository{model_path(model)}/load"
+        except UsageError as exc:  # the other models can be loaded all the same
+            return exc.message
+        status, value = self._post(path, timeout_s)
         if status == http.HTTPStatus.OK:
             return ""
         return str(value.get("error", "")) or f"HTTP status {status}"

@@ -1,6 +1,7 @@
 import pytest
 
-from triton_toolkit.client.endpoint import model_path, parse_url
+from triton_toolkit.client.endpoint import parse_url
+from triton_toolkit.core.addresses import model_path
 from triton_toolkit.errors import UsageError
 
 
