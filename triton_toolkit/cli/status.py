@@ -46,6 +46,8 @@ def command(target: str | None, verify: bool, server: str | None, spec_path: Pat
 
 
 def _show(console: Console, status: TargetStatus) -> None:
+    from triton_toolkit.deploy.status import NOT_DEPLOYED
+
     rows = [
         [
             model.name,
@@ -70,7 +72,11 @@ def _show(console: Console, status: TargetStatus) -> None:
         console.line(f"no models; tt deploy --to {status.target}")
     for model in status.models:
         for problem in model.drift:
-            console.line(f"{model.name}: {problem}")
+            if problem != NOT_DEPLOYED:
+                console.line(f"{model.name}: {problem}")
+    absent = [model.name for model in status.models if NOT_DEPLOYED in model.drift]
+    if absent:
+        console.line(f"{NOT_DEPLOYED}: {', '.join(absent)}")
     if status.verified:
         _show_verified(console, status)
     if status.lock is not None:

@@ -21,6 +21,9 @@ from triton_toolkit.repository.passport import Passport
 if TYPE_CHECKING:
     from triton_toolkit.spec.load import Project
 
+NOT_DEPLOYED = "not deployed"
+"""The entry of ``ModelStatus.drift`` for what is built here and not on the target."""
+
 _RECENT = 5
 
 
@@ -246,7 +249,7 @@ class _Reader:
             return None, [exc.message]
         drift = changed_sources(self.project.root, built)
         if not present:
-            return built.version, [*drift, "not deployed"]
+            return built.version, [*drift, NOT_DEPLOYED]
         passport = self.store.passport(name, present[-1])
         if passport is None:
             drift.append(f"version {present[-1]} on the target was not deployed by tt")

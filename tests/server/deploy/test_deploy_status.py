@@ -231,6 +231,16 @@ def test_status_with_verify_says_that_all_is_well(workshop, run):
     assert "all files are as built" not in run("status", "--to", "local", "--verify").stdout
 
 
+def test_what_is_not_deployed_is_one_line(workshop, run):
+    for name in ("m", "n", "o"):
+        workshop.build(name, 1, marker=11)
+    workshop.deploy("o")
+    lines = run("status", "--to", "local").stdout.splitlines()
+    assert [line for line in lines if "not deployed" in line] == [
+        f"not deployed: {workshop.name('m')}, {workshop.name('n')}"
+    ]
+
+
 def test_status_of_an_empty_store_says_what_to_do(workshop, tmp_path, run):
     (tmp_path / "empty").mkdir()
     workshop.build("m", 1, marker=11)
