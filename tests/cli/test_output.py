@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+
+from triton_toolkit.cli._output import Console
 
 UNREACHABLE = ("probe", "x", "--url", "grpc://127.0.0.1:1", "--json")
 COMMANDS = [("schema",), ("--help",), ("--version",), ("env",), ("env", "--json"), UNREACHABLE]
@@ -54,3 +57,10 @@ def test_stderr_that_cannot_be_written_changes_nothing(redirect: str) -> None:
     done = tt(UNREACHABLE, subprocess.PIPE, redirect)
     assert done.returncode == 3
     assert '"error": "ServerError"' in done.stdout
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 120), ("60", 60), ("0", 120), ("wide", 120)])
+def test_a_pipe_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, columns: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert Console(json_mode=False).width == width

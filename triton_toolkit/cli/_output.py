@@ -88,7 +88,9 @@ class Console:
     def _out() -> RichConsole:
         from rich.console import Console as RichConsole
 
-        return RichConsole(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+        asked = os.environ.get("COLUMNS", "")  # rich takes it where no width is given
+        known = sys.stdout.isatty() or (asked.isdecimal() and int(asked) > 0)
+        return RichConsole(file=sys.stdout, width=None if known else _PLAIN_WIDTH)
 
 
 class _Spinner:
