@@ -72,9 +72,7 @@ def bisect_models(project: Project, names: Sequence[str], progress: Progress) ->
 def _pytorch_models(project: Project, names: Sequence[str]) -> dict[str, TorchModel]:
     """Return the models to try, all of them known to be of the kind before the first takes its minutes."""
     found = {}
-    own = [
-        name for name in project.spec.models if name not in project.variant_of
-    ]  # variants share one export
+    own = (name for name in project.spec.models if name not in project.variant_of)  # they share one export
     for name in names or own:
         model = project.model(name)
         if model.kind == "torch":

@@ -124,6 +124,7 @@ class ExportRecipe:
             key=self._export_key,
             run=lambda: run_export(self.export_job(progress), folder, progress),
             read=ExportReport.from_dict,
+            result="export" if self._model.kind == "torch" else "the checked ONNX file",
         )
         return run_stage(self._context, stage, folder, progress)
 

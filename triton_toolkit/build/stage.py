@@ -39,6 +39,7 @@ class Stage(Generic[R]):
             the stage runs is not kept.
         run: Fills the folder and returns the report.
         read: Makes a report of what ``as_dict`` gave.
+        result: What it makes, in words, for messages; its name where left out.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Stage(Generic[R]):
     key: Callable[[], Mapping[str, str]]
     run: Callable[[], R]
     read: Callable[[Mapping[str, Any]], R]
+    result: str = ""
 
 
 def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progress) -> R:
@@ -59,7 +61,7 @@ def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progres
     key, started = dict(stage.key()), time.time()
     found = context.cache.fetch(stage.name, key, folder)
     if found is not None:
-        progress.note(stage.model, f"{stage.name} taken from the cache")
+        progress.note(stage.model, f"{stage.result or stage.name} taken from the cache")
         return stage.read(found)
     report = stage.run()
     root = context.project.root

@@ -98,7 +98,7 @@ def judge(root: Path, name: str) -> tuple[tuple[str, ...], bool]:
 
 
 def test_the_export_is_made_once_for_all_variants(built: tuple[Path, list[str]]) -> None:
-    assert "net_int8: export taken from the cache" in built[1]
+    assert "net_int8: the checked ONNX file taken from the cache" in built[1]
 
 
 def test_unchanged_both_stand(root: Path) -> None:
