@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from triton_toolkit.export.graph import (
     versions_of,
 )
 from triton_toolkit.export.job import ExportJob
+from triton_toolkit.export.node_names import name_nodes
 from triton_toolkit.export.refusals import call_site, fixed_dimension
 from triton_toolkit.export.trace_files import ProjectFiles
 from triton_toolkit.export.widen import has_bfloat16, widen_bfloat16
@@ -51,13 +53,16 @@ class Finished:
     widened: bool
 
 
-def finish(path: Path, job: ExportJob, outputs: tuple[str, ...], files: ProjectFiles) -> Finished:
+def finish(
+    path: Path, job: ExportJob, outputs: tuple[str, ...], modules: Collection[str], files: ProjectFiles
+) -> Finished:
     """Tidy the file that an exporter wrote, and read back what it holds.
 
     Args:
         path: The file; its inputs and outputs carry placeholder names.
         job: What was exported; its opset and IR version are upper limits.
         outputs: Names of the outputs.
+        modules: Paths of the model's modules, which nodes are named after.
         files: The project's files, to name lines.
 
     Raises:
@@ -71,6 +76,7 @@ def finish(path: Path, job: ExportJob, outputs: tuple[str, ...], files: ProjectF
     if widened:
         model = onnx.load(str(path))
         widen_bfloat16(model)
+    name_nodes(model, modules)
     sources = {name: call_site(text, files) for name, text in node_sources(model).items()}
     check_opsets(model, job, "the export")
     strip_traces(model)

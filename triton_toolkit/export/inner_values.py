@@ -56,8 +56,8 @@ def program_values(
 def module_values(original: Original, path: Path, inputs: Arrays) -> Inner | None:
     """Run the model and return the outputs of its innermost modules.
 
-    A trace names its nodes after the module that they stand in: the last node of ``/model/conv1/`` gives
-    the output of ``model.conv1``.
+    Nodes are named after the module that they stand in: the last node of ``/conv1/`` gives the output of
+    ``conv1``, of its last call where there are several.
     """
     import torch
 
@@ -67,7 +67,7 @@ def module_values(original: Original, path: Path, inputs: Arrays) -> Inner | Non
     values: Arrays = {}
     hooks = [
         module.register_forward_hook(_keep(values, last[name]))
-        for name, module in original.adapter.named_modules()
+        for name, module in original.modules.items()
         if name in last and not any(True for _ in module.children())
     ]
     try:
@@ -82,12 +82,12 @@ def module_values(original: Original, path: Path, inputs: Arrays) -> Inner | Non
 
 
 def _keep(values: Arrays, name: str) -> Any:
-    """Return a hook that keeps a module's first output, if it is one tensor."""
+    """Return a hook that keeps a module's output, if it is one tensor."""
     import torch
 
     def hook(module: torch.nn.Module, arguments: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor):
-            values.setdefault(name, _array(output))
+            values[name] = _array(output)
 
     return hook
 

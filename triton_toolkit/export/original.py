@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.tensors import DataType
 from triton_toolkit.errors import ExportError
+from triton_toolkit.export.node_names import WRAPPER
 from triton_toolkit.export.outputs import named_outputs
 from triton_toolkit.export.signature import Call, binder, placed_inputs, signature_of
 from triton_toolkit.export.source import user_code
@@ -66,6 +67,11 @@ class Original:
         return {name: _to_numpy(name, value) for name, value in zip(self.outputs, result, strict=True)}
 
     @property
+    def modules(self) -> dict[str, torch.nn.Module]:
+        """The user's modules by path; the model itself has the path ""."""
+        return dict(self.adapter.get_submodule(WRAPPER).named_modules())
+
+    @property
     def compiled(self) -> bool:
         """Whether TorchScript is in it, whose branches and loops a trace keeps as they are."""
         import torch
@@ -99,7 +105,7 @@ def _adapter(
     class Adapter(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = module
+            self.model = module  # WRAPPER
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             positional, named = bind(tensors)

@@ -78,6 +78,7 @@ def _compare(context: Context, candidate: Candidate, golden: Sizes) -> Proof:
     except ParityError as exc:
         raise _with_history(exported, _with_bisect(context, exported, exc)) from exc
     _check_values(context, candidate, golden)
+    _check_zeros(context, candidate, golden)
     if exported is not None and exported.widened:
         context.note("the model computes in bfloat16, the export in float32")
     for branch in exported.branches if exported else ():
@@ -115,6 +116,36 @@ def _check_values(context: Context, candidate: Candidate, sizes: Sizes) -> None:
                 hint="look for .numpy(), .tolist() or torch.tensor() on something that comes from the inputs",
             )
             raise _with_history(candidate.exported, error)
+
+
+def _check_zeros(context: Context, candidate: Candidate, sizes: Sizes) -> None:
+    """Run the export on zeros, as padding has them: an epsilon decides there that no other inputs show.
+
+    Only a NaN or an infinity where the model has none is refused. Such inputs make norms divide by next to
+    nothing, where the rounding of either side may be magnified to any size.
+    """
+    import numpy as np
+
+    example = candidate.maker.at(sizes)
+    floats = {name for name, array in example.items() if np.issubdtype(array.dtype, np.floating)}
+    if candidate.exported is None or not floats:
+        return
+    inputs = {name: np.zeros_like(array) if name in floats else array for name, array in example.items()}
+    try:
+        wanted = candidate.predict(inputs, "fails")
+        got = candidate.session.predict(inputs)
+    except (ExportError, RunFailed):
+        return  # inputs that nobody promised to be legal
+    for name, array in wanted.items():
+        if np.isfinite(array).all() and not np.isfinite(got[name]).all():
+            infinite = not np.isnan(got[name]).any()
+            first = first_nonfinite(context.path, inputs, infinite=infinite, sources=candidate.sources)
+            error = ParityError(
+                f"for inputs of zeros output {name!r} is not finite, while the model's is"
+                + (f"; first in {first}" if first else ""),
+                hint="the exporter dropped a small number, such as the epsilon of a division: enlarge it",
+            )
+            raise _with_history(candidate.exported, _with_bisect(context, candidate.exported, error))
 
 
 def cases_of(candidate: Candidate, golden: Sizes) -> list[tuple[Sizes, Callable[[], Arrays]]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +52,7 @@ def export_captured(
     with host_errors(f"write {path}"):
         program.save(path, external_data=size > job.external_data_bytes)
     decomposed = program.exported_program or captured.program
-    return decomposed, finish(path, job, original.outputs, files)
+    return decomposed, finish(path, job, original.outputs, original.modules, files)
 
 
 def _convert(
@@ -67,7 +69,7 @@ def _convert(
         }
         for tensor in job.inputs
     )
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), _small_numbers_kept():
         warnings.simplefilter("ignore")  # forward's own were shown when it was tried
         try:
             program = torch.onnx.export(
@@ -85,3 +87,26 @@ def _convert(
     if program is None:  # only the older exporter returns None
         raise ExportError("torch.onnx.export gave no program")
     return program
+
+
+@contextlib.contextmanager
+def _small_numbers_kept() -> Iterator[None]:
+    """Keep onnxscript from dropping additions of 1e-8 or less, and factors within 1e-5 of 1.
+
+    It takes them for 0 and 1, but such an epsilon is what keeps a division from 0 / 0. Runtimes drop what
+    truly does nothing. A version without these names keeps its rules; the proof's zeros show it.
+    """
+    from onnxscript import rewriter
+
+    name = "_DEFAULT_REWRITE_RULES"
+    every = getattr(rewriter, name, None)
+    dropped = {id(rule) for rule in getattr(getattr(rewriter, "_no_op", None), "rules", ())}
+    kept = tuple(rule for rule in every or () if id(rule) not in dropped)
+    if not kept:
+        yield
+        return
+    setattr(rewriter, name, kept)
+    try:
+        yield
+    finally:
+        setattr(rewriter, name, every)

@@ -80,7 +80,7 @@ def export_traced(
             if line in by_values:
                 raise value_decision(f" ({by_values[line]})")
         store(onnx.load(str(written)), path, job.external_data_bytes)
-    finished = finish(path, job, original.outputs, files)
+    finished = finish(path, job, original.outputs, original.modules, files)
     return Traced(finished=finished, decisions={line: _words(line, files) for line in lines})
 
 

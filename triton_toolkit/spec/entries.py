@@ -211,7 +211,8 @@ class Variant(Base):
         description="How INT8 ranges are chosen from the calibration data; each is tried, the best is kept.",
     )
     keep: list[str] = Field(
-        default_factory=list, description="Patterns (such as /head/*) of nodes that stay in FP32."
+        default_factory=list,
+        description="Modules (such as features.0 or head.*) or nodes (/head/Gemm) that stay in FP32.",
     )
     reduce_range: bool | None = Field(
         None,

@@ -48,13 +48,11 @@ def test_sizes_that_older_exporters_baked_in_stay_dynamic(project):
 @pytest.mark.parametrize(
     ("forward", "node"),
     [
-        pytest.param("return self.linear(x).view(int(x.shape[0]), 3)", "/model/Reshape", id="pytorch#99613"),
-        pytest.param(
-            "return self.linear(x).reshape(x.data.size(0), 3, 1)", "/model/Reshape", id="pytorch#77410"
-        ),
+        pytest.param("return self.linear(x).view(int(x.shape[0]), 3)", "/Reshape", id="pytorch#99613"),
+        pytest.param("return self.linear(x).reshape(x.data.size(0), 3, 1)", "/Reshape", id="pytorch#77410"),
         pytest.param(
             "ones = torch.tensor([1.0 for _ in range(x.shape[0])])\nreturn self.linear(x) + ones[:, None]",
-            "/model/Add",
+            "/Add",
             id="rf-detr#871",
         ),
     ],
@@ -298,15 +296,15 @@ def test_nan_is_located_at_its_first_node_with_its_line(project):
         "y = self.linear(x)\nreturn y.log() * 0 + y",
         more="def sample(): return {'x': torch.ones(2, 4)}",
     )
-    with pytest.raises(ExportError, match=r"first in node 'node_log' \(Log, made from nets.py:14.*gives NaN"):
+    with pytest.raises(ExportError, match=r"first in node '/Log' \(Log, made from nets.py:14.*gives NaN"):
         project.run(sample="nets:sample")
 
 
 @pytest.mark.parametrize(
     ("exporter", "node"),
     [
-        pytest.param("dynamo", "'node_linear' (Gemm, made from nets.py:13, in forward)"),
-        pytest.param("torchscript", "'/model/linear/Gemm' (Gemm, made from nets.py:13, in forward)"),
+        pytest.param("dynamo", "'/linear/Gemm' (Gemm, made from nets.py:13, in forward)"),
+        pytest.param("torchscript", "'/linear/Gemm' (Gemm, made from nets.py:13, in forward)"),
     ],
 )
 def test_a_wrong_node_is_named_with_its_line_and_figures(project, monkeypatch, exporter, node):

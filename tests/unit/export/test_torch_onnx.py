@@ -1,9 +1,12 @@
+import contextlib
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from triton_toolkit.errors import ExportError
+from triton_toolkit.errors import ExportError, ParityError
+from triton_toolkit.export import torch_onnx
 
 pytestmark = pytest.mark.torch
 
@@ -150,3 +153,34 @@ def test_names_that_forward_does_not_have_are_told_with_their_parameters(project
     project.net("return first - second", parameters="first, second")
     report = project.run(inputs=tuple(project.tensor(name, "batch", 4) for name in names))
     assert report.notes == notes
+
+
+NORM = "return x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-12)"
+
+
+def test_an_epsilon_of_1e_12_is_kept(project):
+    project.net(NORM)
+    project.run(exporter="dynamo")
+    (y,) = serve(project, x=np.zeros((2, 4), np.float32))
+    assert (y == 0).all()
+
+
+def test_a_factor_of_almost_one_is_kept(project):
+    project.net("return x * 1.000004")
+    project.run(exporter="dynamo")
+    (y,) = serve(project, x=np.ones((1, 4), np.float32))
+    assert y[0, 0] == np.float32(1.000004)
+
+
+def test_an_epsilon_that_an_exporter_drops_is_refused(project, monkeypatch):
+    monkeypatch.setattr(torch_onnx, "_small_numbers_kept", contextlib.nullcontext)
+    project.net(NORM)
+    with pytest.raises(ParityError, match="for inputs of zeros output 'y' is not finite") as caught:
+        project.run(exporter="dynamo")
+    assert "first in node '/Div' (Div, made from nets.py:13, in forward): gives NaN" in caught.value.message
+    assert caught.value.hint.startswith("the exporter dropped a small number")
+
+
+def test_zeros_that_the_model_makes_nan_of_are_no_mistake(project):
+    project.net("return x / x.abs().sum(-1, keepdim=True)")
+    assert project.run().parity
