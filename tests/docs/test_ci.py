@@ -132,6 +132,45 @@ def test_one_changed_model_is_built_on_a_pull_request(
     assert all(model["from_cache"] for model in merged.run("push").values())
 
 
+def summary(steps: list[dict[str, Any]], folder: Path, build: str | None) -> str:
+    """Run the step that always runs, after a build that printed this; None where none was begun."""
+    if build is not None:
+        (folder / "build.json").write_text(build)
+    (step,) = [step for step in steps if step.get("name") == "Say what was built"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "GITHUB_STEP_SUMMARY": str(folder / "summary"), "PATH": path}
+    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return (folder / "summary").read_text()
+
+
+def test_the_summary_of_a_wrong_spec_is_its_error(steps: list[dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "tt.yaml").write_text("spec: 1\nmodls: {}\n")
+    words = [sys.executable, "-m", "triton_toolkit", "build", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown key 'modls'" in summary(steps, tmp_path, done.stdout)
+
+
+@pytest.mark.parametrize("text", [None, ""], ids=["no file", "empty"])
+def test_the_summary_after_an_install_that_failed_says_so(
+    steps: list[dict[str, Any]], tmp_path: Path, text: str | None
+) -> None:
+    assert summary(steps, tmp_path, text) == "there was no build\n"
+
+
+def test_the_summary_says_why_a_model_failed(steps: list[dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/model.py").write_text("class TritonPythonModel: pass\n")
+    spec = "spec: 1\nmodels:\n" + MODEL.format(name="code") + "    sample: none:sample\n"
+    (tmp_path / "tt.yaml").write_text(spec)
+    words = [sys.executable, "-m", "triton_toolkit", "build", "--json", "--no-cache"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert summary(steps, tmp_path, done.stdout).startswith("- code: failed; code: none:sample: ")
+
+
 def test_the_python_of_the_workflow_is_one_that_the_package_supports(steps: list[dict[str, Any]]) -> None:
     assert inputs(steps, "setup-python")["python-version"] == "3.11"
     assert sys.version_info[:2] >= (3, 11)

@@ -106,6 +106,16 @@ class StageCache:
             self._give_up("read", exc)
         return None
 
+    def has(self, stage: str, key: Mapping[str, str], dependencies: Mapping[str, str]) -> bool:
+        """Say whether ``store`` has kept a result of these; True as well where the cache cannot be used."""
+        if self._entries is None:
+            return True
+        try:
+            return self._entries.store.size(_result_name(stage, key, dependencies)) is not None
+        except StoreProblem as exc:
+            self._give_up("read", exc)
+        return True
+
     def store(
         self,
         stage: str,

@@ -60,10 +60,19 @@ def store_version(
     root = context.project.root
     if context.cache is None or not all(untouched(root / name, since) for name in passport.dependencies):
         return
-    dependencies = {**passport.dependencies, **packages_of(context, recipe.name, passport.dependencies)}
+    dependencies = _dependencies(context, recipe, passport)
     context.cache.store(_VERSION, _version_key(context, recipe), dependencies, folder, {})
     with tempfile.TemporaryDirectory(prefix="tt-reads-") as empty:
         context.cache.store(_READS, _without_steps(recipe.key()), dependencies, Path(empty), {})
+
+
+def has_version(context: Context, recipe: Recipe, passport: Passport) -> bool:
+    """Say whether the cache has a version made from the files, packages and tools as they are now."""
+    if context.cache is None:
+        return False
+    wanted = ((_VERSION, _version_key(context, recipe)), (_READS, _without_steps(recipe.key())))
+    dependencies = _dependencies(context, recipe, passport)
+    return all(context.cache.has(stage, key, dependencies) for stage, key in wanted)
 
 
 def known_reads(context: Context, recipe: Recipe) -> Reads | None:
@@ -80,6 +89,10 @@ def known_reads(context: Context, recipe: Recipe) -> Reads | None:
     if context.cache and not (seen and seen.current):
         seen = context.cache.dependencies(_READS, key) or seen
     return seen
+
+
+def _dependencies(context: Context, recipe: Recipe, passport: Passport) -> dict[str, str]:
+    return {**passport.dependencies, **packages_of(context, recipe.name, passport.dependencies)}
 
 
 def _version_key(context: Context, recipe: Recipe) -> dict[str, str]:

@@ -20,6 +20,7 @@ from triton_toolkit.build.configure import check_keys
 from triton_toolkit.build.ensemble import EnsembleRecipe
 from triton_toolkit.build.exported import ExportRecipe
 from triton_toolkit.build.files import PrebuiltRecipe, PythonRecipe
+from triton_toolkit.build.fill import keep_standing
 from triton_toolkit.build.place import Outcome, carry_out
 from triton_toolkit.build.plan import Action, Decision, build_order, decide
 from triton_toolkit.build.recipe import Context, Recipe
@@ -43,6 +44,7 @@ class BuildOptions:
         force: Build even what has not changed, without asking the cache.
         dry_run: Decide, write nothing.
         cache: Folder or ``s3://`` URL where results are looked for and kept; None for nowhere.
+        fill_cache: Put there also what stands unchanged in the repository.
         changed_since: Leave out what is known to be as it was in this git commit.
     """
 
@@ -51,6 +53,7 @@ class BuildOptions:
     force: bool = False
     dry_run: bool = False
     cache: str | Path | None = None
+    fill_cache: bool = False
     changed_since: str | None = None
 
 
@@ -241,7 +244,10 @@ def _report(context: Context, recipe: Recipe, options: BuildOptions, progress: P
     kind = context.project.model(name).kind
     reasons: tuple[str, ...] = ()
     try:
+        asked = time.time()
         decision = decide(context, recipe, force=options.force)
+        if options.fill_cache and not options.dry_run and decision.action is not Action.BUILD:
+            keep_standing(context, recipe, decision.version, since=asked, progress=progress)
         if decision.action is Action.BUILD and "export" not in options.only:
             decision = _config_only(context, decision, name)
         reasons = decision.reasons

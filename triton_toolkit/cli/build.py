@@ -89,6 +89,7 @@ def command(
         force=force,
         dry_run=dry_run,
         cache=None if no_cache else cache or project.root / CACHE_NAME,
+        fill_cache=cache is not None,
         changed_since=changed_since,
     )
     done: list[ModelReport] = []
