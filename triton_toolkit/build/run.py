@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,7 @@ def _build_chosen(
     """Build what is named, or, where a commit is, what may have changed since."""
     project = context.project
     recipes = {name: recipe_for(context, name) for name in build_order(project, options.names)}
+    _tell_unbuilt(project, recipes, progress)
     if options.changed_since is None:
         return _build_all(context, recipes, options, progress, on_report)
     why = changed_models(context, recipes, options.changed_since)
@@ -135,6 +136,17 @@ def _build_chosen(
     reports = {report.name: _explained(report, why.get(report.name)) for report in built}
     left = f"unchanged since {options.changed_since}"
     return [reports.get(name) or _left_out(context, name, left) for name in recipes]
+
+
+def _tell_unbuilt(project: Project, names: Iterable[str], progress: Progress) -> None:
+    """Tell of variants that are declared and that no build makes."""
+    for name in names:
+        model = project.model(name)
+        if model.kind not in ("torch", "onnx") or name in project.variant_of:
+            continue
+        for variant in model.unbuilt:
+            text = f"variant {variant} is not built: list it under also, or make it serve_variant"
+            progress.note(name, text)
 
 
 def _build_all(

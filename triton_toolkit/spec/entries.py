@@ -25,6 +25,7 @@ from triton_toolkit._files import check_name
 from triton_toolkit.core.dims import Dim
 from triton_toolkit.core.releases import at_most
 from triton_toolkit.core.slo import parse_slo
+from triton_toolkit.core.sources import SourceKind, source_kind
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import TritonToolkitError
 from triton_toolkit.spec.faults import RuleError
@@ -76,6 +77,23 @@ Name = Annotated[str, AfterValidator(_name)]
 
 ReleaseTag = Annotated[str, AfterValidator(_release)]
 """A Triton container, such as 24.10."""
+
+
+def _reference(value: str) -> str:
+    if source_kind(value) is SourceKind.CALLABLE:
+        return value
+    dotted = value.removeprefix("./").replace("/", ".").replace(".py:", ":").replace(":", ".")
+    module, _, name = dotted.rpartition(".")
+    meant = f"{module}:{'function' if name == 'py' else name}"
+    known = source_kind(meant) is SourceKind.CALLABLE
+    raise RuleError(
+        f"{value!r} is not module:callable",
+        hint=f"name a function of a module of the project: {meant if known else 'module:function'}",
+    )
+
+
+Reference = Annotated[str, AfterValidator(_reference)]
+"""A function of the project, as module:callable."""
 
 DtypeName = Annotated[str, AfterValidator(_dtype)]
 
@@ -200,7 +218,7 @@ class Variant(Base):
         description="fp32; fp16 and int8 as TensorRT takes them (FP32 inputs and outputs); int8-fp16: the "
         "rest in FP16; int8-dynamic: linear layers only, for serving on a CPU.",
     )
-    calibration: str | None = Field(
+    calibration: Reference | None = Field(
         None,
         description="module:callable giving real input batches: a list of named arrays. INT8 is calibrated "
         "with them, FP16 looks for what overflows.",
@@ -256,7 +274,7 @@ class Variant(Base):
 class Accuracy(Base):
     """A task metric that the export must keep."""
 
-    metric: str = Field(
+    metric: Reference = Field(
         description="module:callable taking predict (named arrays -> named arrays) and returning a number, "
         "higher is better."
     )

@@ -23,6 +23,7 @@ from triton_toolkit.spec.entries import (
     InputEntry,
     Name,
     OutputEntry,
+    Reference,
     ReleaseTag,
     Slo,
     Step,
@@ -84,7 +85,7 @@ class _Described(_Served):
     batch_dim: str | None = Field(
         None, description="The dimension that Triton may batch over; none means max_batch_size 0."
     )
-    sample: str | None = Field(
+    sample: Reference | None = Field(
         None,
         description="module:callable giving named example inputs; made at random where left out.",
     )
@@ -175,10 +176,26 @@ class _Exported(_Described):
                 raise RuleError(f"{name!r} is listed twice", "also", index)
         return self
 
+    @model_validator(mode="after")
+    def _drops_are_of_a_metric(self) -> Self:
+        for name, variant in self.variants.items():
+            if variant.max_absolute_drop is not None and self.accuracy is None:
+                raise RuleError(
+                    "has no metric that could drop",
+                    *("variants", name, "max_absolute_drop"),
+                    hint="give the model accuracy: {metric: module:callable}, or use tolerance",
+                )
+        return self
+
     @property
     def variant(self) -> str:
         """The name of the variant that is served under the model's own name."""
         return self.serve_variant or next(iter(self.variants))
+
+    @property
+    def unbuilt(self) -> list[str]:
+        """The names of variants that are declared, and neither served nor listed under also."""
+        return [name for name in self.variants if name != self.variant and name not in self.also]
 
 
 class TorchModel(_Exported):
@@ -257,7 +274,7 @@ class PrebuiltModel(_Model):
 
     kind: Literal["prebuilt"]
     path: str = Field(description="The model folder; its name may differ from the model's.")
-    sample: str | None = Field(None, description="module:callable giving named example inputs.")
+    sample: Reference | None = Field(None, description="module:callable giving named example inputs.")
 
 
 class EnsembleModel(_Served):
@@ -269,7 +286,7 @@ class EnsembleModel(_Served):
         default_factory=list,
         description="Ensemble tensors to return; those that no step consumes where left out.",
     )
-    sample: str | None = Field(None, description="module:callable giving named example inputs.")
+    sample: Reference | None = Field(None, description="module:callable giving named example inputs.")
 
 
 Model = Annotated[

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.build.helpers import ProjectOf
+from triton_toolkit._progress import Silent
 from triton_toolkit.build.plan import build_order
+from triton_toolkit.build.run import BuildOptions, run_build
 from triton_toolkit.errors import SpecError
 
 MODELS = """
@@ -45,3 +47,26 @@ def test_ensembles_that_contain_each_other_are_refused(project_of: ProjectOf) ->
     """)
     with pytest.raises(SpecError, match=r"ensembles contain each other: [ab] -> [ab] -> [ab]"):
         build_order(context.project, [])
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, subject: str, text: str) -> None:
+        self.texts.append(f"{subject}: {text}")
+
+
+def test_variants_that_no_build_makes_are_told(project_of: ProjectOf) -> None:
+    project = project_of("""
+        a:
+          {kind: onnx, source: a.onnx, also: [fp16],
+           variants: {fp32: {}, fp16: {precision: fp16}, dynamic: {precision: int8-dynamic}}}
+        b: {kind: onnx, source: b.onnx, variants: {dynamic: {precision: int8-dynamic}}}
+    """).project
+    for name in ("a.onnx", "b.onnx"):
+        (project.root / name).write_bytes(b"")
+    notes = Notes()
+    run_build(project, BuildOptions(dry_run=True), notes)
+    told = [text for text in notes.texts if "variant" in text]
+    assert told == ["a: variant dynamic is not built: list it under also, or make it serve_variant"]

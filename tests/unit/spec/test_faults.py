@@ -130,6 +130,26 @@ CASES = {
         model("variants: {q: {precision: int8}}"),
         "models.m.variants.q.calibration: precision int8 needs calibration",
     ),
+    "calibration that is no reference": (
+        model("variants: {q: {precision: int8, calibration: digits.calib}}"),
+        "tt.yaml:7:37: models.m.variants.q.calibration: 'digits.calib' is not module:callable",
+    ),
+    "a metric that is no reference": (
+        model("accuracy: {metric: metrics/digits.py}"),
+        "models.m.accuracy.metric: 'metrics/digits.py' is not module:callable",
+    ),
+    "a sample that is no reference": (
+        model("sample: digits"),
+        "tt.yaml:7:5: models.m.sample: 'digits' is not module:callable",
+    ),
+    "a sample of an ensemble that is no reference": (
+        "spec: 1\nmodels: {e: {kind: ensemble, steps: [a], sample: 'a:b c'}}\n",
+        "models.e.sample: 'a:b c' is not module:callable",
+    ),
+    "a drop of no metric": (
+        model("variants: {q: {precision: fp16, max_absolute_drop: 0.1}}"),
+        "tt.yaml:7:37: models.m.variants.q.max_absolute_drop: has no metric that could drop",
+    ),
     "calibration that nothing uses": (
         model("variants: {q: {precision: int8-dynamic, calibration: 'a:b'}}"),
         "models.m.variants.q.calibration: means nothing for precision int8-dynamic",
@@ -382,3 +402,16 @@ def test_whatever_a_spec_holds_it_loads_or_is_refused(load, models, families, in
     except SpecError as exc:
         message = exc.message
     assert "tt.yaml" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("digits.calib", "digits:calib"),
+        ("data/digits.py:calib", "data.digits:calib"),
+        ("./digits.py", "digits:function"),
+        ("a:b c", "module:function"),
+    ],
+)
+def test_a_reference_is_told_as_it_may_be_meant(refuse, text: str, meant: str) -> None:
+    assert refuse(model(f"sample: {text!r}")).hint.endswith(f" {meant}")
