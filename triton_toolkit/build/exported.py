@@ -23,6 +23,7 @@ from triton_toolkit.build.recipe import (
 )
 from triton_toolkit.build.stage import Stage, processor, run_stage
 from triton_toolkit.core.sources import SourceKind, near_path, source_kind
+from triton_toolkit.errors import ExportError
 from triton_toolkit.repository.layout import SAMPLES_NAME
 from triton_toolkit.repository.passport import Passport
 
@@ -126,7 +127,14 @@ class ExportRecipe:
             read=ExportReport.from_dict,
             result="export" if self._model.kind == "torch" else "the checked ONNX file",
         )
-        return run_stage(self._context, stage, folder, progress)
+        refused, key = self._context.refused, canonical_json(self._export_key())
+        if key in refused:
+            raise refused[key]
+        try:
+            return run_stage(self._context, stage, folder, progress)
+        except ExportError as exc:
+            refused[key] = exc
+            raise
 
     def _optimise(
         self, exported: Path, report: ExportReport, folder: Path, progress: Progress

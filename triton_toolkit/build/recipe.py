@@ -13,6 +13,7 @@ from triton_toolkit import _workspace
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit._progress import Progress
 from triton_toolkit.core.tensors import TensorSpec
+from triton_toolkit.errors import TritonToolkitError
 from triton_toolkit.repository.layout import latest_version
 from triton_toolkit.repository.passport import Passport, read_passport
 from triton_toolkit.spec.load import Project
@@ -36,6 +37,7 @@ class Context:
         opset: Highest ONNX opset that the target release runs.
         ir_version: Highest ONNX IR version that the target release reads.
         cache: Where results of earlier builds are looked for and kept; None for nowhere.
+        refused: Key of an export that failed in this build -> its error: variants share an export.
     """
 
     project: Project
@@ -43,6 +45,7 @@ class Context:
     opset: int
     ir_version: int
     cache: StageCache | None = None
+    refused: dict[str, TritonToolkitError] = field(default_factory=dict)
 
     @property
     def ignored(self) -> tuple[str, ...]:

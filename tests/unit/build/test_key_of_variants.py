@@ -15,6 +15,7 @@ from triton_toolkit.build import reuse
 from triton_toolkit.build.plan import decide
 from triton_toolkit.build.reuse import fetch_version
 from triton_toolkit.build.run import BuildOptions, build_context, recipe_for, run_build
+from triton_toolkit.export.run import run_export
 from triton_toolkit.spec.load import load_project
 
 SPEC = """
@@ -124,3 +125,15 @@ def test_figures_of_another_processor_are_not_taken(root: Path, monkeypatch: pyt
     monkeypatch.setattr(reuse, "processor", lambda: "another")
     assert judge(root, "net_int8") == ((), False)
     assert judge(root, "net") == ((), True)
+
+
+def test_an_export_that_fails_is_not_tried_again_for_each_variant(tmp_path, monkeypatch):
+    write_project(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(b"no model")
+    runs = []
+    monkeypatch.setattr(
+        "triton_toolkit.export.run.run_export", lambda *given: runs.append(given) or run_export(*given)
+    )
+    reports = run_build(load_project(tmp_path / "tt.yaml"), BuildOptions(), Silent())
+    assert [(report.name, report.action) for report in reports] == [("net", "failed"), ("net_int8", "failed")]
+    assert len(runs) == 1
