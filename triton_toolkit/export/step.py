@@ -74,7 +74,7 @@ def run_step(step: Step, out: Path, progress: Progress) -> tuple[dict[str, Any],
         write_text(command.job, step.job + "\n")
         with StepRecord(step.root, step.model, step.stage) as record:
             forward = _Forward(progress, record)
-            child = run_child(command.argv, env=_environment(step), cwd=step.root, on_line=forward)
+            child = run_child(command.argv, env=_environment(step, folder), cwd=step.root, on_line=forward)
             answer = _answer(folder)
             if answer is None:
                 how = record.keep_crash(command, child.how_it_ended)
@@ -133,13 +133,14 @@ class _Forward:
         (self._progress.note if kind == "note" else self._progress.step)(subject, text)
 
 
-def _environment(step: Step) -> dict[str, str]:
+def _environment(step: Step, temporary: Path) -> dict[str, str]:
     """Return our environment without GPUs and with a fixed hash seed, for reproducible bytes.
 
-    ONNX Runtime's official builds send usage data from 1.32 on unless they are told not to.
+    Temporary files of the child lie in a folder that we remove, however the child ends. ONNX Runtime's
+    official builds send usage data from 1.32 on unless they are told not to.
     """
     ours = os.environ if step.python is None else clean_environment()
-    return {"ORT_DISABLE_TELEMETRY": "1", **ours, **_FIXED}
+    return {"ORT_DISABLE_TELEMETRY": "1", **ours, "TMPDIR": str(temporary), **_FIXED}
 
 
 def _answer(folder: Path) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file, write_json
 from triton_toolkit._optional import require
+from triton_toolkit.errors import EnvironmentProblem
 from triton_toolkit.export.graph import all_tensors, load_graph
 
 ALGORITHM = 1
@@ -48,7 +50,7 @@ class CalibrationCache:
         """Return a table; None where there is none, or where it is damaged or lacks a tensor."""
         try:
             value = json.loads(self.path(method).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        except (OSError, ValueError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
             return None
         if not isinstance(value, dict) or value.get("key") != self._key_of(method):
             return None
@@ -60,9 +62,10 @@ class CalibrationCache:
         return complete if len(complete) == len(found) else None
 
     def put(self, method: str, table: Mapping[str, tuple[float, float]]) -> None:
-        """Write a table, whole."""
+        """Write a table, whole; where that cannot be, it is measured again the next time."""
         ranges = {name: [_json(bound) for bound in bounds] for name, bounds in sorted(table.items())}
-        write_json(self.path(method), {"key": self._key_of(method), "ranges": ranges})
+        with contextlib.suppress(OSError, EnvironmentProblem):
+            write_json(self.path(method), {"key": self._key_of(method), "ranges": ranges})
 
     def _key_of(self, method: str) -> dict[str, Any]:
         return {**self._key, "method": method}

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from triton_toolkit.core.dims import proof_sizes
 from triton_toolkit.errors import ExportError
-from triton_toolkit.export.samples import InputMaker, SampleFunction, check_arrays, named_arrays
+from triton_toolkit.export.samples import (
+    InputMaker,
+    SampleFunction,
+    check_arrays,
+    named_arrays,
+    resized,
+    sizes_of,
+)
 from triton_toolkit.export.source import user_code
 from triton_toolkit.export.trace_files import ProjectFiles
 from triton_toolkit.export.user_code import UserCode
@@ -26,6 +33,9 @@ _HELD_OUT = 4
 MOST_SAMPLES = 4096
 """Samples that are read at most: the next one leaves a range seen with probability 1 / 4097, and a whole
 training set would only take time."""
+
+_FEW_ROWS = 4
+"""Rows at sizes that the calibration data does not have."""
 
 _MOST_BYTES = 2**30
 """Calibration data beyond this is left unread, for the memory's sake."""
@@ -66,6 +76,7 @@ def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Dat
         if job.precision in ("int8", "int8-fp16"):
             check_calibration(batches, batched=job.batched)
         fit, held_out = split(batches, job.batched)
+        fit, held_out = fit + _at_other_sizes(job, fit), held_out + _at_other_sizes(job, held_out)
         samples = sum(rows(batch, job.batched) for batch in batches)
         return Data(fit=fit, held_out=held_out, origin="calibration", samples=samples, cut=cut)
     function = None
@@ -78,6 +89,26 @@ def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Dat
     samples = sum(rows(batch, job.batched) for batch in made)
     origin: Literal["sample", "random"] = "random" if function is None else "sample"
     return Data(fit=made, held_out=made, origin=origin, samples=samples)
+
+
+def _at_other_sizes(job: OptimiseJob, batches: Sequence[Arrays]) -> tuple[Arrays, ...]:
+    """Return a few rows of real inputs at the smallest and the largest sizes that are declared.
+
+    Calibration data often has one size, and what a reduction over a dimension gives grows with it: a
+    variant holds for the whole range that its passport names. Rows are repeated or cut along the
+    dimension, so that values stay real.
+    """
+    dims = {name: dim for name, dim in job.dims.items() if name != job.batch_dim}
+    if not dims:
+        return ()
+    batch = {} if job.batch_dim is None else {job.batch_dim: min(_FEW_ROWS, job.dims[job.batch_dim].max)}
+    ends = [{name: dim.min for name, dim in dims.items()}, {name: dim.max for name, dim in dims.items()}]
+    given = sizes_of(batches[0], job.inputs)
+    return tuple(
+        resized(batches[0], job.inputs, {**batch, **end})
+        for end in ends
+        if any(given.get(name) != size for name, size in end.items())
+    )
 
 
 def calibration_batches(

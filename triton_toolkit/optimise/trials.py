@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triton_toolkit._files import hash_tree, sha256_bytes, write_json
+from triton_toolkit.errors import EnvironmentProblem
 from triton_toolkit.optimise.search import Judgement
 
 _FORMAT = 1
@@ -95,7 +97,8 @@ def _write(path: Path, key: str, known: dict[str, Judgement]) -> None:
         digest: {"ok": judgement.ok, "score": _plain(judgement.score), "text": judgement.text}
         for digest, judgement in known.items()
     }
-    write_json(path, {"key": key, "trials": trials})
+    with contextlib.suppress(OSError, EnvironmentProblem):  # then it is judged again the next time
+        write_json(path, {"key": key, "trials": trials})
 
 
 def _plain(score: float) -> float | str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_toolkit import __version__
-from triton_toolkit._files import canonical_json, sha256_bytes
+from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit._progress import Progress
 from triton_toolkit.errors import ExportError, ParityError
 from triton_toolkit.export.accuracy import Metric
@@ -27,6 +27,7 @@ from triton_toolkit.export.samples import resized
 from triton_toolkit.export.step_worker import run_worker
 from triton_toolkit.export.trace_files import ProjectFiles
 from triton_toolkit.export.user_code import UserCode, functions_of
+from triton_toolkit.optimise.calibration import data_digest
 from triton_toolkit.optimise.data import Data, load_data
 from triton_toolkit.optimise.fp16_plan import ASKED
 from triton_toolkit.optimise.groups import group_layers
@@ -36,7 +37,7 @@ from triton_toolkit.optimise.judge import Finding, Judge
 from triton_toolkit.optimise.methods import Made, Method, methods_for
 from triton_toolkit.optimise.patterns import matching_nodes
 from triton_toolkit.optimise.search import Judgement, Search, find_kept
-from triton_toolkit.optimise.timing import Speed, time_variant
+from triton_toolkit.optimise.timing import Speed, describe_cpu, time_variant
 from triton_toolkit.optimise.trials import Trials
 from triton_toolkit.repository.passport import read_samples
 
@@ -115,7 +116,12 @@ def _perform(stage: _Stage, out: Path) -> OptimiseReport:
         best = results[-1] if results[-1].judgement.ok else best
     search = None
     if not best.judgement.ok:
-        best, search = _search(stage, judge, best, keep)
+        best, search = _search(stage, data, judge, best, keep)
+    if not best.made.lowered:
+        raise ExportError(
+            f"{job.name}: nothing of {job.variant} is in {job.precision}: keep names every layer of it",
+            hint="leave something out of keep, or serve fp32",
+        )
     best = replace(best, made=_explained(best.made, keep))
     shutil.copytree(best.made.path.parent, out, dirs_exist_ok=True)
     stage.step("time it against fp32")
@@ -165,7 +171,9 @@ def _try(stage: _Stage, judge: Judge, method: Method, keep: Collection[str], how
     return _Result(name=name, method=method, made=made, judgement=judgement, findings=tuple(judge.findings))
 
 
-def _search(stage: _Stage, judge: Judge, best: _Result, keep: Collection[str]) -> tuple[_Result, Search]:
+def _search(
+    stage: _Stage, data: Data, judge: Judge, best: _Result, keep: Collection[str]
+) -> tuple[_Result, Search]:
     """Give nodes back their precision until the gate passes.
 
     Raises:
@@ -173,20 +181,28 @@ def _search(stage: _Stage, judge: Judge, best: _Result, keep: Collection[str]) -
     """
     job, method = stage.job, best.method
     stage.step(f"search what must stay in FP32: {best.judgement.text}")
-    trials = Trials(
-        reference=stage.reference,
-        make=lambda kept, out: method.make(kept | frozenset(keep), out),
-        judge=judge,
-        folder=stage.scratch,
-        state=job.state / f"{job.variant}.search.json",
-        key=_search_key(job, method, judge),
-        progress=stage.step,
+    memory = job.state / f"{job.variant}.search.json"
+    for state in (memory, None):
+        trials = Trials(
+            reference=stage.reference,
+            make=lambda kept, out: method.make(kept | frozenset(keep), out),
+            judge=judge,
+            folder=stage.scratch,
+            state=state,
+            key=_search_key(stage, data, method, judge),
+            progress=stage.step,
+        )
+        search = find_kept(group_layers(stage.reference, best.made.lowered), trials, attempts=job.attempts)
+        if not search.ok:
+            raise _no_way(job, best, search)
+        found = _try(stage, judge, method, search.kept | frozenset(keep), " with what the search kept")
+        if found.judgement.ok:
+            return found, search
+        memory.unlink(missing_ok=True)  # what it remembers is not what is judged now
+    raise ParityError(
+        f"{job.name}: {job.variant} passed once and did not the next time: {found.judgement.text}",
+        hint="does the metric, or the data, change from one call to the next? Seed what is random",
     )
-    groups = group_layers(stage.reference, best.made.lowered)
-    search = find_kept(groups, trials, attempts=job.attempts)
-    if not search.ok:
-        raise _no_way(job, best, search)
-    return _try(stage, judge, method, search.kept | frozenset(keep), " with what the search kept"), search
 
 
 def _no_way(job: OptimiseJob, best: _Result, search: Search) -> ParityError:
@@ -200,11 +216,14 @@ def _no_way(job: OptimiseJob, best: _Result, search: Search) -> ParityError:
     return ParityError(message, hint=hint, detail=search.text)
 
 
-def _search_key(job: OptimiseJob, method: Method, judge: Judge) -> str:
+def _search_key(stage: _Stage, data: Data, method: Method, judge: Judge) -> str:
     """Return what judgements depend on besides the FP32 file and the nodes that are kept."""
+    job = stage.job
     parts = [method.name, judge.digest, __version__, *job.keep, str(job.reduce_range), str(job.on_cpu)]
     gate = [job.tolerances.as_dict(), job.metric, job.original_metric, job.max_absolute_drop]
-    return sha256_bytes(canonical_json([*parts, gate]).encode())
+    code = {name: sha256_file(job.root / name) for name in stage.functions.dependencies()}
+    tools = [metadata.version("onnxruntime"), describe_cpu()]
+    return sha256_bytes(canonical_json([*parts, gate, code, data_digest(data.fit), tools]).encode())
 
 
 def _time(stage: _Stage, variant: Path, data: Data) -> Speed:
@@ -246,7 +265,7 @@ def _precision(
             {
                 "method": r.name,
                 "ok": r.judgement.ok,
-                "score": r.judgement.score,
+                "score": _finite(r.judgement.score),
                 "text": r.judgement.text,
             }
             for r in results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -186,6 +187,34 @@ def test_the_search_goes_on_where_it_was(job, tmp_path, monkeypatch):
     report, _ = perform(first, tmp_path)
     assert report.precision["search"]["kept_layers"] == ["k"]
     assert len(judged) == 5  # three calibrators, one with its ends kept, and the final file; no trial
+
+
+def test_what_the_search_remembers_of_other_data_is_not_believed(job, tmp_path, monkeypatch):
+    """A remembered judgement that no longer holds is found out when the final file is judged."""
+    first = job(FOUR, weights=damaged_in_the_middle())
+    monkeypatch.setattr(worker, "_search_key", lambda *given: "the same whatever the data")
+    perform(first, tmp_path)
+    memory = tmp_path / ".tt/v.search.json"
+    stored = json.loads(memory.read_text())
+    for trial in stored["trials"].values():
+        trial["ok"] = True  # as if every variant had passed, the one without anything kept included
+    memory.write_text(json.dumps(stored))
+    (tmp_path / "out").rename(tmp_path / "before")
+    report, _ = perform(first, tmp_path)
+    assert report.precision["search"]["kept_layers"] == ["k"]
+    assert all(not output["problem"] for entry in report.parity for output in entry["outputs"])
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_keep_that_leaves_nothing_is_refused(job, tmp_path, precision):
+    with pytest.raises(ExportError, match=f"nothing of v is in {precision}: keep names every layer"):
+        perform(job(TWO_LAYERS, precision, keep=("*",)), tmp_path)
+
+
+def test_a_state_folder_that_cannot_be_used_costs_time_only(job, tmp_path):
+    (tmp_path / ".tt").write_text("a file in its place")
+    report, _ = perform(job(FOUR, weights=damaged_in_the_middle()), tmp_path)
+    assert report.precision["search"]["kept_layers"] == ["k"]
 
 
 def test_a_gate_that_nothing_passes_fails_with_the_curve(job, tmp_path):
