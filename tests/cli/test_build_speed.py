@@ -58,7 +58,7 @@ def build(
         threads=2,
         cpu=CPU,
     )
-    monkeypatch.setattr(worker, "time_variant", lambda *args: speed)
+    monkeypatch.setattr(worker, "time_variant", lambda *args, **options: speed)
     monkeypatch.setattr(run, "run_optimise", worker.perform)
     monkeypatch.chdir(project)
     return CliRunner().invoke(cli, ["build", "--no-cache", *words.split()])

@@ -136,7 +136,14 @@ def test_the_projects_spec_names_things_that_exist():
     from triton_toolkit.spec.load import load_project
 
     project = load_project(ROOT / "tt.yaml")
-    assert list(project.spec.models) == ["digits", "tokenizer", "encoder", "text"]
+    assert list(project.spec.models) == [
+        "digits",
+        "digits_fp16",
+        "digits_int8",
+        "tokenizer",
+        "encoder",
+        "text",
+    ]
     files = ProjectFiles(ROOT)
     for model in project.spec.models.values():
         assert model.sample is not None
