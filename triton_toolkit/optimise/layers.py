@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 LINEAR = ("MatMul", "Gemm")
-_RECURRENT = ("LSTM", "GRU", "RNN")
+RECURRENT = ("LSTM", "GRU", "RNN")
+NO_RECURRENT = "recurrent layers have no INT8 form in ONNX's Q/DQ"
 
 _FOLDED = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast")
 """Operators between a constant and the layer whose weight it is, as exporters leave them."""
@@ -164,8 +165,8 @@ def _layer(graph: Graph, node: onnx.NodeProto) -> Layer | None:
     name, operator = node_name(node), node.op_type
     if node.domain not in {"", "ai.onnx"}:
         return None
-    if operator in _RECURRENT:
-        return Layer(name=name, operator=operator, reason="recurrent layers have no INT8 form in ONNX's Q/DQ")
+    if operator in RECURRENT:
+        return Layer(name=name, operator=operator, reason=NO_RECURRENT)
     if operator not in (*CONVOLUTIONS, *LINEAR):
         return None
     activation, weight = node.input[0], node.input[1]
@@ -226,5 +227,5 @@ def _inner_layers(graph: Graph) -> Iterator[Layer]:
         where = f"it is inside of {node.op_type} {node_name(node)!r}, where nothing is quantized"
         for inner in graphs_of(node):
             for one in inner.node:
-                if one.op_type in (*CONVOLUTIONS, *LINEAR, *_RECURRENT):
+                if one.op_type in (*CONVOLUTIONS, *LINEAR, *RECURRENT):
                     yield Layer(name=node_name(one), operator=one.op_type, reason=where)

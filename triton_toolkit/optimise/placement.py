@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from triton_toolkit.optimise.layers import (
     CONVOLUTIONS,
     LINEAR,
+    NO_RECURRENT,
+    RECURRENT,
     Graph,
     graphs_of,
     is_quantized_operator,
@@ -52,7 +54,7 @@ class LayerPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which of a model's Conv, ConvTranspose, MatMul and Gemm run in INT8.
+    """Which of a model's layers run in INT8: Conv, ConvTranspose, MatMul, Gemm; LSTM, GRU and RNN never do.
 
     Attributes:
         layers: All of them, in the graph's order.
@@ -113,7 +115,9 @@ def read_placement(model: Path, kept: Mapping[str, str] | None = None) -> Placem
 
 def _is_layer(node: onnx.NodeProto) -> bool:
     op = node.op_type
-    return op in (*CONVOLUTIONS, *LINEAR, *_CPU_ONLY) or op.startswith(("QLinearConv", "QLinearMatMul"))
+    return op in (*CONVOLUTIONS, *LINEAR, *RECURRENT, *_CPU_ONLY) or op.startswith(
+        ("QLinearConv", "QLinearMatMul")
+    )
 
 
 def _inner(graph: Graph) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:
@@ -126,6 +130,9 @@ def _inner(graph: Graph) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:
 
 def _placement(graph: Graph, node: onnx.NodeProto, kept: Mapping[str, str]) -> LayerPlacement:
     name = node_name(node)
+    if node.op_type in RECURRENT:
+        reason = kept.get(name) or NO_RECURRENT
+        return LayerPlacement(name=name, operator=node.op_type, int8=False, int8_out=False, reason=reason)
     if node.op_type not in (*CONVOLUTIONS, *LINEAR):
         return LayerPlacement(name=name, operator=node.op_type, int8=True, int8_out=False, reason="")
     missing = [source for source in node.input[:2] if not _from_int8(graph, source)]

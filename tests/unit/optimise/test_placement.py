@@ -144,6 +144,24 @@ def test_a_reason_that_the_conversion_gave_is_said_instead(tmp_path):
     assert read_placement(path, {"c1": "because"}).others["c1"] == "because"
 
 
+def test_recurrent_layers_are_counted_as_layers_that_stay_float(tmp_path):
+    """An LSTM before a small classifier: "1 of 1 layers" would hide where the work is."""
+    nodes = [
+        node("LSTM", "x w r", "states", "lstm", hidden_size=2),
+        node("QuantizeLinear", "states s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("MatMul", "d wd", "y", "head"),
+        node("DequantizeLinear", "wq s z", "wd"),
+    ]
+    weights = {"w": normal(1, 1, 8, 3), "r": normal(2, 1, 8, 2), "wq": np.ones((2, 4), np.int8)}
+    constants = {name: CONSTANTS[name] for name in ("s", "z")}
+    nodes.insert(0, nodes.pop())
+    path = save(tmp_path / "m.onnx", {"x": ["T", "N", 3]}, nodes, weights | constants, {"y": None})
+    found = read_placement(path)
+    assert found.text == "1 of 2 layers in INT8, 0 of them hand INT8 on"
+    assert found.others == {"lstm": "recurrent layers have no INT8 form in ONNX's Q/DQ"}
+
+
 def test_layers_inside_of_a_loop_are_counted(tmp_path):
     inner = helper.make_graph(
         [node("Identity", "more", "again"), node("MatMul", "h v", "g", "inner")],
