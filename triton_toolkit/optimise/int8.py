@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.errors import ExportError
+from triton_toolkit.optimise.biases import bias_of, breaking_add
 from triton_toolkit.optimise.converted import Converted
 from triton_toolkit.optimise.edit import Editor
 from triton_toolkit.optimise.int8_plan import Int8Plan, Ranges, plan_int8
@@ -17,6 +18,7 @@ from triton_toolkit.optimise.surroundings import first_and_last
 from triton_toolkit.optimise.weights import LEVELS, REDUCED_LEVELS, quantize_weight, scale_of
 
 if TYPE_CHECKING:
+    import onnx
     from numpy.typing import NDArray
 
 
@@ -121,14 +123,25 @@ class _Rewriter:
     def apply(self, plan: Int8Plan) -> None:
         layers = {layer.output: layer for layer in plan.layers}
         skips = {residual.name: residual.skip for residual in plan.residuals}
+        biased = {node_name(add): layer for layer in plan.layers if (add := breaking_add(self._graph, layer))}
         for node in self._graph.nodes:
             layer, skip = layers.get(node.output[0]), skips.get(node_name(node))
             if layer is not None:
                 node.input[:2] = [self._activation(layer.activation), self._weight(layer)]
             elif skip is not None:
                 node.input[:] = [self._activation(name) if name == skip else name for name in node.input]
+            if (before := biased.get(node_name(node))) is not None:
+                self._widen_bias(node, before)
             self._editor.append(node)
         self._editor.finish()
+
+    def _widen_bias(self, add: onnx.NodeProto, layer: Layer) -> None:
+        """Give a constant bias the rank of the result, so that ONNX Runtime leaves the addition alone."""
+        bias = bias_of(add, layer)
+        value = self._graph.value(bias)
+        wide = value.reshape([1] * ((self._graph.rank(layer.output) or 1) - value.ndim) + list(value.shape))
+        name = self._editor.constant(f"{bias}/wide", wide)
+        add.input[:] = [name if one == bias else one for one in add.input]
 
     def _activation(self, tensor: str) -> str:
         """Return the tensor as INT8 gives it back; adds the pair on first use."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from triton_toolkit.errors import ExportError
+from triton_toolkit.optimise.biases import breaking_add, can_widen
 from triton_toolkit.optimise.layers import Graph, Layer, find_layers, node_name
 from triton_toolkit.optimise.surroundings import Joint, Residual, find_joints, find_residuals
 from triton_toolkit.optimise.weights import LEVELS
@@ -100,7 +101,13 @@ class _Reasons:
         self._largest = largest
 
     def not_quantized(self, layer: Layer) -> str:
-        """Return why a layer's input has no scale that serves it; empty where it has one."""
+        """Return why a layer cannot be quantized, or has no scale that serves it; empty where it can."""
+        add = breaking_add(self._graph, layer)
+        if add is not None and not can_widen(self._graph, add, layer):
+            return (
+                f"its input has {_dimensions(self._graph, layer)}, and {node_name(add)!r} adds a bias to its "
+                "result, which ONNX Runtime on x86 refuses in INT8 (a batch dimension avoids this)"
+            )
         if reason := self.unusable(layer.activation, f"layer {layer.name!r}"):
             return f"its input {reason}"
         joint = self._joints.get(self._graph.source(layer.activation))
@@ -161,6 +168,11 @@ class _Reasons:
                 "short, does not do",
             )
         return max(abs(bound) for bound in self._ranges[tensor])
+
+
+def _dimensions(graph: Graph, layer: Layer) -> str:
+    rank = graph.rank(layer.activation)
+    return f"{rank} dimension{'s' * (rank != 1)}"
 
 
 def _possible(layers: Iterable[Layer]) -> list[Layer]:
