@@ -213,6 +213,8 @@ def _no_way(job: OptimiseJob, best: _Result, search: Search) -> ParityError:
         message += f". It is with all {search.groups} layers in FP32 only, which leaves nothing to gain"
     else:
         hint = f"leave layers in FP32 with keep, {hint}"
+    if job.sample is None and job.calibration is not None:
+        hint = f"{hint}; it is also judged on a golden sample of random inputs: give real ones with sample"
     return ParityError(message, hint=hint, detail=search.text)
 
 

@@ -223,6 +223,7 @@ def test_a_gate_that_nothing_passes_fails_with_the_curve(job, tmp_path):
         perform(job(TWO_LAYERS, tolerances=tight), tmp_path)
     assert "layers kept, of 2" in caught.value.detail
     assert "with all 2 layers in FP32 only, which leaves nothing to gain" in caught.value.message
+    assert "a golden sample of random inputs: give real ones with sample" in caught.value.hint
 
 
 def test_nodes_named_by_keep_stay_as_they_are(job, tmp_path):
