@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from triton_toolkit.optimise.fp16_bounds import bounds_by_constants
 from triton_toolkit.optimise.fp16_limits import (
     LIMIT,
     VANISHING,
@@ -55,7 +56,7 @@ DIVISORS = {"Div": 1, "Reciprocal": 0, "Log": 0}
 
 
 class Ranges:
-    """What tensors hold: as measured, as constants are, as the scale of a DequantizeLinear allows.
+    """What tensors hold: as measured, as constants are or make it, as a DequantizeLinear's scale allows.
 
     Args:
         graph: The graph.
@@ -64,7 +65,12 @@ class Ranges:
 
     def __init__(self, graph: Graph, measured: Mapping[str, TensorRange]) -> None:
         self._graph = graph
-        self._known: dict[str, TensorRange | None] = dict(measured)
+        self._bounds = bounds_by_constants(graph, measured)
+        self._known: dict[str, TensorRange | None] = {**measured, **self._bounds}
+
+    def origin(self, name: str) -> str:
+        """Return where a range is from, in words, if not from measuring it; else an empty text."""
+        return "by the constants that it comes from" if name in self._bounds else ""
 
     def __call__(self, name: str) -> TensorRange | None:
         """Return the range of a float32 tensor; None where nothing is known of it."""
@@ -183,7 +189,10 @@ class NodeRules:
                 yield f"{name!r} comes down to {held.smallest_nonzero:.3g}, which may become 0 in FP16"
 
     def _range_problem(self, name: str) -> str:
-        return "" if name in self._masked else range_problem(name, self._range(name))
+        if name in self._masked:
+            return ""
+        problem, origin = range_problem(name, self._range(name)), self._range.origin(name)
+        return f"{problem} ({origin})" if problem and origin else problem
 
     def _inner_problems(self, index: int) -> Iterator[str]:
         """Yield what a node holds on the way from its inputs to its outputs."""
