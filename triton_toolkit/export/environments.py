@@ -6,7 +6,6 @@ package is brought into it by ``bootstrap``, tt's packages stay outside.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from triton_toolkit.export.interpreters import (
     inspect_interpreter,
     numbers_of,
 )
+from triton_toolkit.export.locks import lock_hash
 
 NEEDED: Mapping[str, tuple[int, ...]] = {
     "torch": (2, 6),
@@ -42,7 +42,6 @@ _PACKAGES_OF: Mapping[str, tuple[str, ...]] = {
     "sample": ("numpy",),
 }
 _COMPLETE = ".tt-complete"
-_INCLUDED = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", re.MULTILINE)
 _PIP_FOR_OTHERS = (22, 3)
 _OF_PIP = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV", "PIP_NO_DEPS")
 
@@ -68,16 +67,16 @@ class Environment:
 def environment_key(root: Path, environment: Environment | None) -> dict[str, str]:
     """Return what a build depends on by its environment, part -> hash; makes and changes nothing.
 
-    A lock counts by its content, with the files that it includes, and the version of Python; an
-    interpreter by the versions of all its packages. Of one that is not there now nothing is known: without
-    it nothing can be rebuilt, so that does not make a built version stale.
+    A lock counts by its content, with the files and local packages that it names, and the version of
+    Python; an interpreter by the versions of all its packages. Of one that is not there now nothing is
+    known: without it nothing can be rebuilt, so that does not make a built version stale.
     """
     if environment is None:
         return {}
     known = {"environment": "its own"}
     try:
         if environment.lock is not None:
-            value = _lock_hash(root, environment.lock, _base(root, environment))
+            value = lock_hash(root, environment.lock, _base(root, environment).version)
         else:
             found = inspect_interpreter(find_interpreter(root, str(environment.python)))
             value = sha256_bytes(canonical_json([found.version, dict(found.packages)]).encode())
@@ -150,31 +149,6 @@ def _base(root: Path, environment: Environment) -> Interpreter:
     return inspect_interpreter(Path(sys.executable) if named is None else find_interpreter(root, named))
 
 
-def _lock_hash(root: Path, lock: str, base: Interpreter) -> str:
-    """Return the hash of a lock, of the files that it includes, and of the version of Python.
-
-    Raises:
-        EnvironmentProblem: The lock is not there.
-    """
-    files: dict[str, str] = {}
-    todo = [root / lock]
-    while todo:
-        path = todo.pop()
-        if str(path) in files:
-            continue
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as exc:
-            raise EnvironmentProblem(
-                f"env: the lock {lock} cannot be read: {exc.strerror} ({path})",
-                hint="it is a pip requirements file, such as pip freeze writes; its path starts at the "
-                "folder of tt.yaml",
-            ) from exc
-        files[str(path)] = text
-        todo += [path.parent / included for included in _INCLUDED.findall(text) if "://" not in included]
-    return sha256_bytes(canonical_json([sorted(files.values()), base.version]).encode())
-
-
 def _from_lock(root: Path, environment: Environment, progress: Progress, name: str) -> Path:
     """Return the interpreter of the environment that stands for a lock.
 
@@ -182,7 +156,7 @@ def _from_lock(root: Path, environment: Environment, progress: Progress, name: s
     says so that is written last.
     """
     base = _base(root, environment)
-    digest = _lock_hash(root, str(environment.lock), base)
+    digest = lock_hash(root, str(environment.lock), base.version)
     folder = root / ENVIRONMENTS_NAME / f"{Path(str(environment.lock)).stem}-{digest[:16]}"
     python = folder / "bin" / "python"
     if (folder / _COMPLETE).is_file():

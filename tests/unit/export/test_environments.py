@@ -14,7 +14,9 @@ from triton_toolkit.errors import EnvironmentProblem, MissingDependencyError
 from triton_toolkit.export import environments
 from triton_toolkit.export.environments import Environment, environment_key, prepare_environment
 from triton_toolkit.export.interpreters import OLDEST_PYTHON, find_interpreter, inspect_interpreter
+from triton_toolkit.export.locks import local_packages
 from triton_toolkit.export.run import run_export
+from triton_toolkit.export.trace_files import split_missing
 
 OWN = {"environment": "its own"}
 NOT_THERE = ("pydantic", "onnxruntime", "click", "tritonclient", "yaml", "rich", "jinja2")
@@ -158,6 +160,80 @@ def test_the_key_follows_a_lock_and_what_it_includes(tmp_path):
     assert environment_key(tmp_path, Environment(lock="locks/b.lock")) == OWN
 
 
+def test_the_key_follows_an_option_without_a_space(tmp_path):
+    (tmp_path / "a.lock").write_text("-rbase.txt\n-cmore.txt\n")
+    entry = Environment(lock="a.lock")
+    keys = set()
+    for name in ("base.txt", "more.txt", "base.txt"):
+        for needed in ("base.txt", "more.txt"):
+            (tmp_path / needed).touch()
+        (tmp_path / name).write_text(f"y=={len(keys)}\n")
+        keys.add(environment_key(tmp_path, entry)["tool environment"])
+    assert len(keys) == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./pkg",
+        "./pkg[fast] ; python_version > '3'",
+        "-e ./pkg",
+        "-e./pkg  # ours",
+        "--editable=pkg/",
+        "pkg @ file:pkg",
+    ],
+)
+def test_the_key_follows_a_local_package(tmp_path, line):
+    (tmp_path / "pkg" / "src").mkdir(parents=True)
+    (tmp_path / "pkg" / "pyproject.toml").write_text("")
+    (tmp_path / "a.lock").write_text(f"x==1\n{line}\n")
+    entry = Environment(lock="a.lock")
+    keys = [environment_key(tmp_path, entry)]
+    (tmp_path / "pkg" / "src" / "code.py").write_text("SIZE = 1\n")
+    keys.append(environment_key(tmp_path, entry))
+    (tmp_path / "pkg" / "src" / "pkg.egg-info").mkdir()  # as its installation leaves it
+    (tmp_path / "pkg" / "src" / "pkg.egg-info" / "PKG-INFO").write_text("")
+    (tmp_path / "pkg" / "build").mkdir()
+    (tmp_path / "pkg" / "build" / "code.py").write_text("")
+    keys.append(environment_key(tmp_path, entry))
+    assert keys[0] != keys[1] == keys[2]
+
+
+def test_the_key_follows_a_wheel_of_the_project(tmp_path):
+    (tmp_path / "a.lock").write_text("tinylib-1.0-py3-none-any.whl\n")
+    keys = []
+    for text in ("one", "other"):
+        (tmp_path / "tinylib-1.0-py3-none-any.whl").write_text(text)
+        keys.append(environment_key(tmp_path, Environment(lock="a.lock")))
+    assert keys[0] != keys[1]
+
+
+def test_what_only_looks_like_a_path_is_none(tmp_path):
+    plain = "x==1\n--index-url https://example.com/simple\ny @ https://example.com/y.whl\n-f ./wheels\n"
+    (tmp_path / "a.lock").write_text(plain)
+    (tmp_path / "b.lock").write_text(plain + "git+https://example.com/z.git@main\n")
+    assert list(local_packages(tmp_path, (tmp_path / "b.lock").read_text())) == []
+
+
+def test_a_copy_of_the_project_itself_is_refused(tmp_path):
+    (tmp_path / "a.lock").write_text(".\n")
+    with pytest.raises(EnvironmentProblem) as caught:
+        prepare(tmp_path, lock="a.lock")
+    assert "'.' installs a copy of the project's own folder" in caught.value.message
+    assert "-e" in caught.value.hint
+
+
+def test_the_project_itself_in_place_counts_by_how_it_installs(tmp_path):
+    (tmp_path / "a.lock").write_text("-e .\n")
+    entry = Environment(lock="a.lock")
+    keys = [environment_key(tmp_path, entry)]
+    (tmp_path / "nets.py").write_text("")  # seen when it is read
+    keys.append(environment_key(tmp_path, entry))
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    keys.append(environment_key(tmp_path, entry))
+    assert keys[0] == keys[1] != keys[2]
+
+
 def test_a_missing_lock_is_one_clear_error(tmp_path):
     with pytest.raises(EnvironmentProblem) as caught:
         prepare(tmp_path, lock="envs/nlp.lock")
@@ -244,7 +320,7 @@ def test_the_worker_meets_none_of_the_packages_of_tt(project, python):
     assert prefix == str(python.parents[1])
     assert found == "[]"
     assert paths == "False"
-    assert report.dependencies == ["nets.py"]
+    assert split_missing(report.dependencies)[0] == {"nets.py"}
     assert report.tools["numpy"]
 
 
