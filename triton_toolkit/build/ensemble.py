@@ -8,6 +8,7 @@ step is fed, no produced tensor is left unused, data types and shapes agree, and
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,10 +234,18 @@ def _dims(
         for name in tensor.dynamic:
             ranges = [member.dims[name] for member in members if name in member.dims]
             if ranges and name != _BATCH:
-                low, high = max(sizes[0] for sizes in ranges), min(sizes[2] for sizes in ranges)
-                dims[name] = [low, min(max(ranges[0][1], low), high), high]
+                dims[name] = _shared_range(ranges)
     if batching:
         batches = [member.dims[member.batch_dim] for member in members if member.batch_dim]
         largest = min(*(sizes[2] for sizes in batches), *limits)
         dims[_BATCH] = [1, min(*(sizes[1] for sizes in batches), largest), largest]
     return dims
+
+
+def _shared_range(ranges: list[list[int]]) -> list[int]:
+    """Return the sizes that all steps take, as a passport has them: [min, opt, max], and a step above 1."""
+    step = math.lcm(*((*sizes, 1)[3] for sizes in ranges))
+    low = -(-max(sizes[0] for sizes in ranges) // step) * step
+    high = min(sizes[2] for sizes in ranges) // step * step
+    shared = [low, min(max(ranges[0][1] // step * step, low), high), high]
+    return [*shared, step] if step > 1 else shared

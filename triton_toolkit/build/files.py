@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes, sha256_file, write_text
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.configure import render
-from triton_toolkit.build.recipe import Context, Made, dim_range, environment_key, spec_hash, tool_versions
+from triton_toolkit.build.recipe import Context, Made, environment_key, spec_hash, tool_versions
 from triton_toolkit.build.samples import Tensors, load_sample
 from triton_toolkit.build.tree import check_tree, ignored_names
 from triton_toolkit.config.message import format_config, load_config
 from triton_toolkit.config.rules import Severity, check_config
+from triton_toolkit.core.dims import dims_to_json
 from triton_toolkit.core.tensors import DataType, TensorSpec
 from triton_toolkit.errors import SpecError
 from triton_toolkit.repository.layout import (
@@ -100,7 +101,7 @@ class PythonRecipe:
             TensorSpec(name=name, dtype=DataType.parse(entry.dtype or ""), shape=tuple(entry.shape or ()))
             for name, entry in self._model.outputs.items()
         )
-        dims = {name: dim_range(entry) for name, entry in self._model.dims.items()}
+        dims = dims_to_json({name: entry.dim(name) for name, entry in self._model.dims.items()})
         tensors = Tensors(inputs=inputs, dims=dims, batch_dim=self._model.batch_dim)
         sample = load_sample(self._context, self.name, self._model.sample, tensors, progress)
         return Made(

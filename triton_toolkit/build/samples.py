@@ -12,7 +12,7 @@ from triton_toolkit._files import write_text
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.recipe import Context, Made, interpreter
 from triton_toolkit.core.compare import Tolerances, compare_outputs
-from triton_toolkit.core.dims import Dim
+from triton_toolkit.core.dims import dims_from_json
 from triton_toolkit.core.tensors import Extent, TensorSpec
 from triton_toolkit.errors import ExportError, MissingDependencyError, RefusedError
 from triton_toolkit.repository.layout import CONFIG_NAME
@@ -64,9 +64,9 @@ def load_sample(
         sample=reference,
         inputs=made.inputs,
         dims={
-            dim: Dim(name=dim, min=low, opt=opt, max=high)
-            for dim, (low, opt, high) in made.dims.items()
-            if any(dim in tensor.dynamic for tensor in made.inputs)
+            name: dim
+            for name, dim in dims_from_json(made.dims).items()
+            if any(name in tensor.dynamic for tensor in made.inputs)
         },
         batch_dim=made.batch_dim,
         ignored=context.ignored,

@@ -38,7 +38,7 @@ class Sizes:
         shapes: Input -> full shape; the batch dimension may be left out or must be ``batch_size``.
         dims: Name of a dynamic dimension -> size.
         batch_size: Rows a request; None means 1, or what ``shapes`` say.
-        known: Ranges of a passport or the spec: dimension -> [min, opt, max]; opt is the default.
+        known: Ranges of a passport or the spec: dimension -> [min, opt, max, …]; opt is the default.
         names: Inputs as these name their dimensions; ``dims`` and ``known`` may use those names.
         no_sample_because: Why no golden sample gives sizes; told to who has to give them.
     """

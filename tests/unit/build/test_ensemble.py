@@ -151,6 +151,24 @@ def test_a_steps_own_limit_limits_the_ensemble(project_of: ProjectOf, tmp_path: 
     assert make(context, tmp_path).dims["batch"] == [1, 4, 4]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ([1, 8, 16], [4, 8, 12], [4, 8, 12]),
+        ([32, 224, 512, 32], [1, 100, 400], [32, 224, 384, 32]),
+        ([4, 100, 400, 4], [6, 60, 600, 6], [12, 96, 396, 12]),
+    ],
+)
+def test_a_shared_dimension_has_the_sizes_that_all_steps_take(
+    project_of: ProjectOf, tmp_path: Path, first: list[int], second: list[int], shared: list[int]
+) -> None:
+    context = project_of(TEXT.replace("STEPS", "[tok, enc]"))
+    ranges = {"inputs": ["text:bytes[s]"], "outputs": ["ids:int64[s]"]}
+    put_passport(context, "tok", **ranges, dims={"s": first})
+    put_passport(context, "enc", inputs=["ids:int64[s]"], outputs=["v:fp32[s]"], dims={"s": second})
+    assert make(context, tmp_path).dims == {"s": shared}
+
+
 def test_an_ensemble_depends_on_the_ranges_of_its_steps(project_of: ProjectOf) -> None:
     context = text_project(project_of)
     model = context.project.model("text")
