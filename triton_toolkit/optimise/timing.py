@@ -1,11 +1,11 @@
 """Is a variant faster than FP32 on this machine? Both are timed in one interleaved run.
 
-Machines slow down and recover: other work, heat, frequency. So the two take turns: base, variant,
-variant, base, or the mirror of that. Which of the two orders it is, is drawn (with a fixed seed):
-whatever the machine does, and for however long, then meets both alike, also where it keeps time with
-the turns, as a scheduler does. Some such turns make a round, which gives one ratio, of the best turns
-of each: what disturbs a run makes it longer. One model of 30 microseconds takes 50 in every second turn
-on two threads, by where the second one wakes; so the best of two turns is not enough for small models.
+Machines slow down and recover: other work, heat, frequency. So the two take turns. Which of them goes first
+is drawn each time (with a fixed seed): whatever the machine does, and for however long, then meets both
+alike, also where it keeps time with the turns, as a scheduler does. Some such pairs of turns make a round,
+which gives one ratio, of the best turns of each: what disturbs a run makes it longer. One model of 30
+microseconds takes 50 in every second turn on two threads, by where the second one wakes; so small models
+get many turns a round.
 """
 
 from __future__ import annotations
@@ -40,21 +40,25 @@ MARGIN = 0.03
 """Least gain that counts: less is not worth the loss of precision, and hard to tell from chance."""
 
 _WARM_UP_RUNS = 3
+_WARM_UP_S = 0.05
+"""What takes longer than this needs no further run to be warm."""
+
 _SHORTEST_TURN_S = 0.002
 """A turn repeats the model until it takes this long."""
 
 _SHORTEST_ROUND_S = 0.04
-"""A round lets both take turns until it takes this long; each has two turns at least."""
+"""A round lets both take turns until it takes this long; each has one turn at least."""
 
 _ROUNDS_OF_A_PAIR = 5
 """Rounds before both models are loaded anew: where memory and threads came to lie is chance too."""
 
 _FEWEST_ROUNDS = 2 * _ROUNDS_OF_A_PAIR
 _SURE_ROUNDS = 4 * _ROUNDS_OF_A_PAIR
-"""Rounds after which a decision ends the run."""
+_SURE_S = 3.0
+"""A decision ends the run after so many rounds, or after this time: slow models are hardly disturbed."""
 
 _MOST_ROUNDS = 60
-_MOST_S = 8.0
+_MOST_S = 15.0
 _SEED = 3
 
 Turn = Callable[[], float]
@@ -98,7 +102,7 @@ class Speed:
             *([f"without {', '.join(lacks)}"] if lacks else []),
         ]
         times = f"{self.base_ms:.3g} ms against {self.variant_ms:.3g} ms"
-        how = f"{self.rounds} rounds, {self.threads} threads"
+        how = f"{self.rounds} rounds, {self.threads} thread{'s' * (self.threads != 1)}"
         where = ", ".join([str(self.cpu["model"]), *features])
         return (
             f"{self.ratio:.2f} times as fast ({self.low:.2f} to {self.high:.2f}; {times}; {how}) on {where}"
@@ -230,9 +234,11 @@ def run_rounds(
     drawn = random.Random(_SEED)  # noqa: S311 - an order, not a secret
     begin = clock()
     while (done := len(rounds.base_s)) < _MOST_ROUNDS:
-        if done >= _FEWEST_ROUNDS and clock() - begin > most_s:
+        taken_s = clock() - begin
+        if done >= _FEWEST_ROUNDS and taken_s > most_s:
             break
-        if done >= _SURE_ROUNDS and is_faster(rounds.ratios) is not None:
+        sure = done >= _SURE_ROUNDS or (done >= _FEWEST_ROUNDS and taken_s > _SURE_S)
+        if sure and is_faster(rounds.ratios) is not None:
             break
         _run_pair((start_base, start_variant), rounds, drawn, clock)
     return rounds
@@ -266,12 +272,10 @@ def _run_round(
     while not base_s or clock() < end:
         if drawn.random() < 0.5:
             base_s.append(base())
-            variant_s += [variant(), variant()]
-            base_s.append(base())
+            variant_s.append(variant())
         else:
             variant_s.append(variant())
-            base_s += [base(), base()]
-            variant_s.append(variant())
+            base_s.append(base())
     return min(base_s), min(variant_s)
 
 
@@ -291,8 +295,10 @@ def _start(path: Path, inputs: Arrays, threads: int) -> Turn:
         session.predict(inputs)
         return time.perf_counter() - begin
 
-    shortest_s = min(run() for _ in range(_WARM_UP_RUNS))
-    repeats = math.ceil(_SHORTEST_TURN_S / shortest_s)
+    warming = [run()]
+    while len(warming) < _WARM_UP_RUNS and sum(warming) < _WARM_UP_S:
+        warming.append(run())
+    repeats = math.ceil(_SHORTEST_TURN_S / min(warming))
     return lambda: _median([run() for _ in range(repeats)])
 
 
