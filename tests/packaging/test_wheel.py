@@ -161,7 +161,7 @@ def test_init_and_schema_work(base_only, tmp_path):
 def test_env_says_what_is_missing(base_only):
     found = json.loads(base_only("tt", "env", "--json").stdout)
     assert {extra["name"]: extra["complete"] for extra in found["extras"]} == {
-        "base": True, "cpu": False, "gpu": False, "torch": False, "serve": False,
+        "base": True, "cpu": False, "gpu": False, "torch": False, "serve": False, "s3": False,
     }  # fmt: skip
     assert not found["embedded"]["available"]
 

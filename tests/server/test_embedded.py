@@ -346,11 +346,11 @@ def test_a_killed_process_takes_the_rest_along(tmp_path: Path, victim: str) -> N
 
 
 @pytest_server
-def test_the_end_waits_for_a_supervisor_that_lost_its_guardian(single: Path) -> None:
+def test_nothing_is_left_of_a_server_that_lost_its_guardian(single: Path) -> None:
     with EmbeddedServer(ServeOptions(repository=single, **AT_ONCE)) as server:
         traces = Traces(server)
         os.kill(server.supervisor_pid, signal.SIGKILL)
-    assert traces.left() == []
+    assert wait_for(lambda: traces.left() == []), traces.left()
 
 
 @pytest_server

@@ -13,6 +13,7 @@ from triton_toolkit.cli import cli
 from triton_toolkit.deploy.local_store import LocalStore
 from triton_toolkit.deploy.status import read_status
 from triton_toolkit.errors import EXIT_ENVIRONMENT, EXIT_NO, EXIT_OK, EXIT_USAGE, EnvironmentProblem
+from triton_toolkit.repository.passport import MISSING
 from triton_toolkit.server.embedded import EmbeddedServer, ServeOptions
 
 pytestmark = pytest.mark.server
@@ -253,14 +254,15 @@ def test_status_of_an_empty_store_says_what_to_do(workshop, tmp_path, run):
 
 
 def test_sources_that_changed_since_the_build_are_told_by_both_commands(workshop):
-    for name in ("same.py", "changed.py"):
+    for name in ("same.py", "changed.py", "new.py"):
         (workshop.root / name).write_text("x = 1\n")
     sha = sha256_bytes(b"x = 1\n")
-    dependencies = {"same.py": sha, "changed.py": sha, "gone.py": sha}
+    dependencies = {"same.py": sha, "changed.py": sha, "gone.py": sha, "new.py": MISSING, "no.py": MISSING}
     workshop.build("m", 3, marker=11, dependencies=dependencies)
     (workshop.root / "changed.py").write_text("x = 2\n")
     text = (
-        f"changed.py changed, gone.py is gone since version 3 was built; run `tt build {workshop.name('m')}`"
+        "changed.py changed, gone.py is gone, new.py is new since version 3 was built; "
+        f"run `tt build {workshop.name('m')}`"
     )
     assert _model(workshop).drift == (text, "not deployed")
     assert f"{workshop.name('m')}: {text}" in workshop.deploy("m").notes
