@@ -31,6 +31,7 @@ from triton_toolkit._files import canonical_json, hash_tree, sha256_bytes, sha25
 from triton_toolkit._progress import Progress, Silent
 from triton_toolkit.build.packages import only_files, package_state
 from triton_toolkit.build.stores import LocalStore, Store, StoreProblem, open_store
+from triton_toolkit.repository.passport import MISSING
 
 FORMAT = "v1"
 """Version of the layout; another one lies beside it and is not read."""
@@ -183,7 +184,7 @@ class StageCache:
         if version is not None:
             return version
         file = self._root / name
-        return sha256_file(file) if file.is_file() else "missing"
+        return sha256_file(file) if file.is_file() else MISSING
 
     def _take(self, entries: _Entries, result: str, into: Path) -> dict[str, Any] | None:
         try:

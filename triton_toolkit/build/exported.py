@@ -22,10 +22,11 @@ from triton_toolkit.build.recipe import (
     tool_versions,
 )
 from triton_toolkit.build.stage import Stage, processor, run_stage
+from triton_toolkit.core.dims import dims_to_json
 from triton_toolkit.core.sources import SourceKind, near_path, source_kind
 from triton_toolkit.errors import ExportError
 from triton_toolkit.repository.layout import SAMPLES_NAME
-from triton_toolkit.repository.passport import Passport
+from triton_toolkit.repository.passport import MISSING, Passport
 
 if TYPE_CHECKING:
     from triton_toolkit.export.job import ExportJob, ExportReport
@@ -83,6 +84,7 @@ class ExportRecipe:
         return {
             "variant": sha256_bytes(chosen.encode()),
             "on cpu": str(self._on_cpu()),
+            "on gpu": str(self._on_gpu()),
             "reduce_range": str(self._reduce_range()),
             **tool_versions("onnx"),  # ours, whatever the model's own environment has
         }
@@ -91,7 +93,7 @@ class ExportRecipe:
         root = self._context.project.root
         hashes = file_hashes(root, self._model.hashed)
         for index, name in enumerate(self._model.hashed):
-            if hashes[name] == "missing":
+            if hashes[name] == MISSING:
                 at = ("models", self.name, "hashed", index)
                 raise self._context.project.error(at, f"no such file: {name}")
         return hashes
@@ -176,7 +178,7 @@ class ExportRecipe:
             inputs=exported.inputs,
             outputs=exported.outputs,
             batch_dim=self._model.batch_dim,
-            dims={name: [dim.min, dim.opt, dim.max] for name, dim in exported.dims.items()},
+            dims=dims_to_json(exported.dims),
             **made,
         )
 
@@ -190,8 +192,15 @@ class ExportRecipe:
 
     def _on_cpu(self) -> bool:
         """Say whether the variant may be served on a CPU: unless every instance is asked onto a GPU."""
+        return self._device_kinds() != {"KIND_GPU"}
+
+    def _on_gpu(self) -> bool:
+        """Say whether it may be served on a GPU: unless every instance is asked onto the CPU."""
+        return self._device_kinds() != {"KIND_CPU"}
+
+    def _device_kinds(self) -> set[str]:
         groups = self._model.serve.get("instance_group") or [{}]
-        return not all(isinstance(g, dict) and g.get("kind") == "KIND_GPU" for g in groups)
+        return {str(group.get("kind", "KIND_AUTO")) for group in groups if isinstance(group, dict)}
 
     def _reduce_range(self) -> bool:
         """Say whether INT8 weights get 7 bits, the same on every machine.
@@ -255,6 +264,7 @@ class ExportRecipe:
             keep=tuple(chosen.keep),
             reduce_range=self._reduce_range(),
             on_cpu=self._on_cpu(),
+            on_gpu=self._on_gpu(),
             state=root / _SEARCH_FOLDER / self.name,
             hashed=tuple(model.hashed),
             ignored=self._context.ignored,

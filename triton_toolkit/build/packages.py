@@ -7,11 +7,12 @@ model with an environment of its own has that in its key instead.
 
 from __future__ import annotations
 
-import ast
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
+
+from triton_toolkit.export.trace_files import imported_tops
 
 _PREFIX = "package "
 
@@ -23,7 +24,7 @@ def imported_packages(root: Path, names: Iterable[str]) -> dict[str, str]:
         root: The project's folder.
         names: Files, relative to it; those that are not Python, or not valid Python, have no imports.
     """
-    tops = {top for name in names if name.endswith(".py") for top in _imports(root / name)}
+    tops = {top for name in names if name.endswith(".py") for top in imported_tops(root / name)}
     packages = {package for top in tops for package in _providers().get(top, ())}
     return {f"{_PREFIX}{package}": metadata.version(package) for package in sorted(packages)}
 
@@ -41,19 +42,6 @@ def package_state(name: str) -> str | None:
 def only_files(names: Iterable[str]) -> frozenset[str]:
     """Return the names that are not ``package NAME``."""
     return frozenset(name for name in names if not name.startswith(_PREFIX))
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Yield the first parts of the modules that a file imports, wherever in it."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
 
 
 @functools.cache

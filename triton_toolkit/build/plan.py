@@ -11,7 +11,7 @@ from triton_toolkit.build.beside import changed_beside, files_beside
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import CONFIG_NAME, latest_version
-from triton_toolkit.repository.passport import Passport, check_files
+from triton_toolkit.repository.passport import MISSING, Passport, check_files
 from triton_toolkit.spec.load import Project
 
 
@@ -113,9 +113,15 @@ def _stale(context: Context, recipe: Recipe, passport: Passport, version: int) -
     now = file_hashes(context.project.root, list(passport.dependencies))
     for name, was in passport.dependencies.items():
         if now[name] != was:
-            reasons.append(f"{name} is gone" if now[name] == "missing" else f"{name} changed")
+            reasons.append(f"{name} {_how(was, now[name])}")
     reasons += check_files(context.folder(recipe.name) / str(version), passport)
     return reasons
+
+
+def _how(was: str, now: str) -> str:
+    if now == MISSING:
+        return "is gone"
+    return "is new" if was == MISSING else "changed"
 
 
 def _changed(part: str, old: str | None, new: str | None) -> str:

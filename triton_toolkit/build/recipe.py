@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -14,8 +14,9 @@ from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit._progress import Progress
 from triton_toolkit.core.tensors import TensorSpec
 from triton_toolkit.errors import TritonToolkitError
+from triton_toolkit.export.trace_files import split_missing
 from triton_toolkit.repository.layout import latest_version
-from triton_toolkit.repository.passport import Passport, read_passport
+from triton_toolkit.repository.passport import MISSING, Passport, read_passport
 from triton_toolkit.spec.load import Project
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
     from triton_toolkit.build.cache import StageCache
     from triton_toolkit.export.environments import Environment
-    from triton_toolkit.spec.entries import DimEntry
     from triton_toolkit.spec.models import Model
+
+_VANISHED = "gone before the build ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +177,19 @@ def _version(package: str) -> str:
 
 
 def file_hashes(root: Path, names: Iterator[str] | tuple[str, ...] | list[str]) -> dict[str, str]:
-    """Return name -> SHA-256 of files below ``root``; "missing" for one that is gone."""
+    """Return name -> SHA-256 of files below ``root``; MISSING for one that is not there."""
     return {
-        name: sha256_file(root / name) if (root / name).is_file() else "missing"
-        for name in sorted(set(names))
+        name: sha256_file(root / name) if (root / name).is_file() else MISSING for name in sorted(set(names))
     }
 
 
-def dim_range(entry: DimEntry) -> list[int]:
-    """Return [min, opt, max] of a dimension of the spec."""
-    dim = entry.dim("")
-    return [dim.min, dim.opt, dim.max]
+def states_read(root: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return what a step that has just ended found: name -> SHA-256, or MISSING.
+
+    One that was missing counts as missing even where it is there by now, and one that has vanished
+    since as nothing that it can be again: either makes what was built from it stale.
+    """
+    there, missing = split_missing(names)
+    hashes = file_hashes(root, list(there))
+    gone = {name: _VANISHED for name, value in hashes.items() if value == MISSING}
+    return dict(sorted({**hashes, **gone, **dict.fromkeys(missing, MISSING)}.items()))

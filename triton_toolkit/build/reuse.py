@@ -16,7 +16,7 @@ from triton_toolkit._files import sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.cache import Reads
 from triton_toolkit.build.recipe import Context, Recipe, file_hashes, tool_versions
-from triton_toolkit.build.stage import packages_of, processor, untouched
+from triton_toolkit.build.stage import all_untouched, packages_of, processor
 from triton_toolkit.errors import RepositoryError
 from triton_toolkit.repository.layout import PASSPORT_NAME
 from triton_toolkit.repository.passport import Passport, check_files, read_passport
@@ -58,7 +58,7 @@ def store_version(
         since: When it was begun; with a dependency that was touched later, nothing is kept.
     """
     root = context.project.root
-    if context.cache is None or not all(untouched(root / name, since) for name in passport.dependencies):
+    if context.cache is None or not all_untouched(root, passport.dependencies, since):
         return
     dependencies = _dependencies(context, recipe, passport)
     context.cache.store(_VERSION, _version_key(context, recipe), dependencies, folder, {})

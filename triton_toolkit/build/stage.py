@@ -11,7 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from triton_toolkit._machine import look_at_host
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.packages import imported_packages
-from triton_toolkit.build.recipe import Context, file_hashes
+from triton_toolkit.build.recipe import Context, states_read
+from triton_toolkit.repository.passport import MISSING
 
 
 class Report(Protocol):
@@ -65,9 +66,8 @@ def run_stage(context: Context, stage: Stage[R], folder: Path, progress: Progres
         return stage.read(found)
     report = stage.run()
     root = context.project.root
-    hashes = file_hashes(root, list(report.dependencies))
-    changed = [name for name in hashes if not untouched(root / name, started)]
-    if not changed and stage.key() == key:
+    hashes = states_read(root, report.dependencies)
+    if all_untouched(root, hashes, started) and stage.key() == key:
         value = {**report.as_dict(), "log": ""} if "log" in report.as_dict() else report.as_dict()
         hashes |= packages_of(context, stage.model, report.dependencies)
         context.cache.store(stage.name, key, hashes, folder, value)
@@ -85,6 +85,14 @@ def processor() -> str:
     """Return the name and the instruction sets of the processor, which figures of speed depend on."""
     host = look_at_host()
     return " ".join((host.cpu, *host.cpu_flags))
+
+
+def all_untouched(root: Path, states: Mapping[str, str], since: float) -> bool:
+    """Say whether files are as they were at a time: there and untouched, or missing and still so."""
+    return all(
+        not (root / name).exists() if state == MISSING else untouched(root / name, since)
+        for name, state in states.items()
+    )
 
 
 def untouched(path: Path, since: float) -> bool:

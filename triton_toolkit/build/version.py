@@ -11,7 +11,7 @@ from triton_toolkit import __version__
 from triton_toolkit._files import hash_tree, sha256_bytes
 from triton_toolkit._progress import Progress
 from triton_toolkit.build.beside import files_beside
-from triton_toolkit.build.recipe import Context, Made, Recipe, file_hashes
+from triton_toolkit.build.recipe import Context, Made, Recipe, states_read
 from triton_toolkit.build.samples import Around, record_golden, samples_as_served
 from triton_toolkit.errors import ExportError
 from triton_toolkit.repository.layout import PASSPORT_NAME
@@ -69,7 +69,7 @@ def _passport(context: Context, recipe: Recipe, made: Made) -> Passport:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         tools={"tt": __version__, **made.tools},
         key=recipe.key(),
-        dependencies=file_hashes(project.root, made.dependencies),
+        dependencies=states_read(project.root, made.dependencies),
         inputs=made.inputs,
         outputs=made.outputs,
         batch_dim=made.batch_dim,

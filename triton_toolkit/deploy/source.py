@@ -11,7 +11,14 @@ from triton_toolkit._files import canonical_json, sha256_bytes, sha256_file
 from triton_toolkit.config.message import parse_config
 from triton_toolkit.errors import DeployError
 from triton_toolkit.repository.layout import CONFIG_NAME, latest_version, versions
-from triton_toolkit.repository.passport import Passport, Samples, check_files, read_passport, read_samples
+from triton_toolkit.repository.passport import (
+    MISSING,
+    Passport,
+    Samples,
+    check_files,
+    read_passport,
+    read_samples,
+)
 
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -142,7 +149,9 @@ def changed_sources(root: Path, model: BuiltModel) -> list[str]:
     changed = []
     for name, was in model.passport.dependencies.items():
         path = root / name
-        if not path.is_file():
+        if was == MISSING:
+            changed += [f"{name} is new"] if path.is_file() else []
+        elif not path.is_file():
             changed.append(f"{name} is gone")
         elif sha256_file(path) != was:
             changed.append(f"{name} changed")

@@ -53,6 +53,9 @@ class UserCode(Protocol):
     def dependencies(self) -> list[str]:
         """Return the files of the project that were read so far."""
 
+    def missing(self) -> list[str]:
+        """Return those that were asked for and are not there, as ``trace_files.missing_name`` gives them."""
+
 
 @contextlib.contextmanager
 def functions_of(files: ProjectFiles, *, python: str | None, trust: bool) -> Iterator[UserCode]:
@@ -91,6 +94,9 @@ class _Here:
     def dependencies(self) -> list[str]:
         return self._trace.dependencies()
 
+    def missing(self) -> list[str]:
+        return self._trace.missing()
+
 
 class _Elsewhere:
     """The parent's side: asks, and answers what ``predict`` is asked meanwhile."""
@@ -127,6 +133,9 @@ class _Elsewhere:
 
     def dependencies(self) -> list[str]:
         return list(self._ask({"ask": "dependencies"})[0]["files"])
+
+    def missing(self) -> list[str]:
+        return list(self._ask({"ask": "missing"})[0]["files"])
 
     def close(self) -> None:
         self._partner.close()
@@ -186,6 +195,8 @@ class _Server:
                 return self._next(question["iterator"])
             case "dependencies":
                 return {"files": self._trace.dependencies()}, {}
+            case "missing":
+                return {"files": self._trace.missing()}, {}
         raise ValueError(f"no such question: {question['ask']}")
 
     def _load(self, target: str, names: list[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from triton_toolkit.export.job import ExportJob, ExportReport
 from triton_toolkit.export.remote_session import sessions_of
 from triton_toolkit.export.samples import InputMaker
 from triton_toolkit.export.step_worker import run_worker
-from triton_toolkit.export.trace_files import FileTrace, ProjectFiles, native_readers
+from triton_toolkit.export.trace_files import FileTrace, ProjectFiles, imported_readers, native_readers
 from triton_toolkit.export.trust import loading
 from triton_toolkit.repository.passport import Samples, write_samples
 
@@ -40,11 +40,21 @@ def perform(job: ExportJob, out: Path, progress: Progress) -> ExportReport:
     before = native_readers()
     with trace.active(), loading(trust=job.trust), sessions_of(job.runtime) as tools:
         report = _perform(context)
-    for package in () if job.hashed else sorted(native_readers() - before - context.seen_readers):
-        context.note(f"{package} reads files unseen by tt; list them under hashed so that a change rebuilds")
+    read = {*trace.dependencies(), *context.dependencies}
+    if not job.hashed:
+        _note_unseen(context, trace, (native_readers() - before) | imported_readers(job.root, read))
     versions = {"python": platform.python_version(), **_versions(), **tools}
-    dependencies = sorted({*trace.dependencies(), *context.dependencies})
+    dependencies = sorted({*read, *trace.missing()})
     return replace(report, dependencies=dependencies, tools=versions, notes=tuple(context.notes))
+
+
+def _note_unseen(context: Context, trace: FileTrace, readers: frozenset[str]) -> None:
+    """Tell what may have read files that decide about the model and that nobody saw."""
+    unseen = [f"{package} reads" for package in sorted(readers - context.seen_readers)]
+    if trace.ran_programs:
+        unseen.append("programs that the source runs read")
+    for what in unseen:
+        context.note(f"{what} files unseen by tt; list them under hashed so that a change rebuilds")
 
 
 def _perform(context: Context) -> ExportReport:

@@ -96,7 +96,7 @@ def perform(job: OptimiseJob, out: Path, progress: Progress) -> OptimiseReport:
         tempfile.TemporaryDirectory(prefix="tt-optimise-") as scratch,
     ):
         report = _perform(_Stage(job, progress, files, functions, Path(scratch)), out)
-        dependencies = functions.dependencies()
+        dependencies = [*functions.dependencies(), *functions.missing()]
     versions = {name: metadata.version(name) for name in _TOOLS if name in sys.modules}
     return replace(report, dependencies=dependencies, tools=versions)
 
@@ -221,7 +221,15 @@ def _no_way(job: OptimiseJob, best: _Result, search: Search) -> ParityError:
 def _search_key(stage: _Stage, data: Data, method: Method, judge: Judge) -> str:
     """Return what judgements depend on besides the FP32 file and the nodes that are kept."""
     job = stage.job
-    parts = [method.name, judge.digest, __version__, *job.keep, str(job.reduce_range), str(job.on_cpu)]
+    parts = [
+        method.name,
+        judge.digest,
+        __version__,
+        *job.keep,
+        str(job.reduce_range),
+        str(job.on_cpu),
+        str(job.on_gpu),
+    ]
     gate = [job.tolerances.as_dict(), job.metric, job.original_metric, job.max_absolute_drop]
     code = {name: sha256_file(job.root / name) for name in stage.functions.dependencies()}
     tools = [metadata.version("onnxruntime"), describe_cpu()]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the passport's format; a newer one is refused."""
 
+MISSING = "missing"
+"""In place of a dependency's SHA-256: the build asked for that file, and it was not there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passport:
@@ -37,13 +40,14 @@ class Passport:
         created: When it was built, ISO 8601 in UTC.
         tools: Name -> version of what built it (tt, torch, onnx …).
         key: What the build depended on: part -> value or SHA-256. Equal keys mean nothing to rebuild.
-        dependencies: Project files that were read while building, relative to the spec -> SHA-256.
+        dependencies: Project files that were read while building, relative to the spec -> SHA-256;
+            MISSING for one that was asked for and not there.
         files: Files of the version folder except this one -> SHA-256.
         config_sha256: SHA-256 of the config.pbtxt rendered with it.
         inputs: Input tensors, batch dimension included, dynamic dimensions by name.
         outputs: Output tensors, likewise.
         batch_dim: Name of the dimension that Triton batches over, None without.
-        dims: Dynamic dimension -> [min, opt, max].
+        dims: Dynamic dimension -> [min, opt, max], and its step where that is not 1.
         onnx: opset (domain -> version) and ir_version, as read back from the file; {} without.
         release: Triton container that opset and IR version were chosen for; None without.
         tolerance: How far served outputs may lie from the samples; ``core.tolerances`` reads it.

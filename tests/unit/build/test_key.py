@@ -44,6 +44,10 @@ FILES = {
 
         def model():
             net = Net()
+            try:
+                print(open("finetuned.txt").read())
+            except FileNotFoundError:
+                pass
             net.load_state_dict(torch.load(Path(__file__).parent / "net.pt", weights_only=True))
             return net
     """,
@@ -51,10 +55,15 @@ FILES = {
         import torch
         from nets import sizes
 
+        try:
+            from nets.override import OUT
+        except ImportError:
+            OUT = sizes.OUT
+
         class Net(torch.nn.Module):
             def __init__(self):
                 super().__init__()
-                self.linear = torch.nn.Linear(4, sizes.OUT)
+                self.linear = torch.nn.Linear(4, OUT)
 
             def forward(self, x):
                 return self.linear(x)
@@ -176,6 +185,13 @@ def test_the_bytes_of_what_was_read_count(state: State, name: str, text: str) ->
 def test_a_file_that_is_gone_counts(state: State) -> None:
     (state.root / "nets/sizes.py").unlink()
     assert state.judge() == (("nets/sizes.py is gone",), False)
+
+
+@pytest.mark.parametrize("name", ["finetuned.txt", "nets/override.py", "nets/override/__init__.py"])
+def test_a_file_that_was_asked_for_in_vain_counts_when_it_is_there(state: State, name: str) -> None:
+    (state.root / name).parent.mkdir(exist_ok=True)
+    (state.root / name).write_text("OUT = 3\n")
+    assert state.judge() == ((f"{name} is new",), False)
 
 
 def test_a_hashed_file_counts(state: State) -> None:

@@ -16,6 +16,7 @@ from triton_toolkit._progress import Silent
 from triton_toolkit.build.cache import StageCache
 from triton_toolkit.build.recipe import Context
 from triton_toolkit.build.stage import Stage, run_stage
+from triton_toolkit.export.trace_files import missing_name
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Work:
         self.runs = 0
         self.key = {"spec": "1"}
         self.meanwhile: Callable[[], object] = lambda: None
+        self.dependencies = ["net.py"]
         self._folders = tmp_path / "folders"
 
     def __call__(self) -> tuple[Figures, str]:
@@ -46,7 +48,7 @@ class Work:
             self.runs += 1
             (folder / "model.onnx").write_text(f"run {self.runs}")
             self.meanwhile()
-            return Figures(self.runs)
+            return Figures(self.runs, dependencies=self.dependencies)
 
         def read(value: Mapping[str, Any]) -> Figures:
             return Figures(**value)
@@ -100,6 +102,29 @@ def test_a_file_that_changes_meanwhile_and_is_dated_back_is_noticed(work: Work) 
 
     work.meanwhile = change
     work()
+    work.meanwhile = lambda: None
+    assert work()[0].value == 2
+
+
+def test_a_file_that_goes_meanwhile_is_not_taken_for_one_that_was_missing(work: Work) -> None:
+    work.meanwhile = (work.context.project.root / "net.py").unlink
+    work()
+    work.meanwhile = lambda: None
+    assert work()[0].value == 2
+
+
+def test_a_file_that_was_missing_is_part_of_the_result(work: Work) -> None:
+    work.dependencies = ["net.py", missing_name("finetuned.txt")]
+    assert [work()[0].value, work()[0].value] == [1, 1]
+    (work.context.project.root / "finetuned.txt").write_text("")
+    assert work()[0].value == 2
+
+
+def test_a_missing_file_that_comes_meanwhile_keeps_nothing(work: Work) -> None:
+    work.dependencies = ["net.py", missing_name("finetuned.txt")]
+    work.meanwhile = (work.context.project.root / "finetuned.txt").touch
+    work()
+    (work.context.project.root / "finetuned.txt").unlink()
     work.meanwhile = lambda: None
     assert work()[0].value == 2
 

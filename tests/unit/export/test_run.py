@@ -248,6 +248,17 @@ def test_a_package_that_reads_unseen_is_a_note_unless_files_are_hashed(project, 
     assert all(note.startswith("tokenizers reads files unseen by tt") for note in report.notes)
 
 
+def test_a_program_that_the_source_runs_is_a_note(project):
+    project.write(
+        "import subprocess, sys\nimport numpy as np\n"
+        "def sample(batch):\n    subprocess.run([sys.executable, '-c', ''])\n"
+        "    return {'x': np.zeros((batch, 4), np.float32)}\n"
+    )
+    report = run_export(project.job(kind="sample", sample="nets:sample"), project.out, Silent())
+    (note,) = report.notes
+    assert note.startswith("programs that the source runs read files unseen by tt")
+
+
 def test_the_child_works_in_the_projects_root(project):
     project.write("2", "factor.txt")
     project.write(

@@ -1,10 +1,13 @@
+import contextlib
 import importlib
 import os
+import sqlite3
 import sys
+from pathlib import Path
 
 import pytest
 
-from triton_toolkit.export.trace_files import FileTrace, ProjectFiles
+from triton_toolkit.export.trace_files import FileTrace, ProjectFiles, imported_readers, missing_name
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,99 @@ def test_reads_are_recorded_and_writes_are_not(project, monkeypatch):
         (project.root / "new.txt").write_text("y")
     (project.root / "c.txt").read_text()
     assert trace.dependencies() == ["a.txt", "b.bin"]
+
+
+def test_a_file_that_was_not_there_is_told_apart(project, monkeypatch):
+    monkeypatch.chdir(project.root)
+    trace = FileTrace(project.files)
+    with trace.active():
+        for name in ("finetuned.txt", "/nowhere/outside.txt", "made.txt"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(name).read_text()
+        (project.root / "made.txt").write_text("by the source")
+    assert trace.missing() == [missing_name("finetuned.txt")]
+    assert trace.dependencies() == []
+
+
+def test_a_module_that_a_source_looks_for_in_vain(project):
+    project.write(
+        """
+        import importlib
+        import pkg
+        try:
+            from override_of_ours import VALUE
+        except ImportError:
+            VALUE = 1
+        try:
+            from pkg import inner
+        except ImportError:
+            inner = None
+        try:
+            importlib.import_module("by_name_of_ours")
+        except ImportError:
+            pass
+        """,
+        "asking.py",
+    )
+    project.write("", "pkg/__init__.py")
+    trace = FileTrace(project.files)
+    sys.path.insert(0, str(project.root))
+    with trace.active():
+        importlib.import_module("asking")
+    stems = ("by_name_of_ours", "override_of_ours", "pkg/inner")
+    wanted = [missing_name(name) for stem in stems for name in (f"{stem}.py", f"{stem}/__init__.py")]
+    assert trace.missing() == sorted(wanted)
+
+
+def test_what_packages_look_for_in_vain_is_not_the_projects(project):
+    trace = FileTrace(project.files)
+    sys.path.insert(0, str(project.root))
+    with trace.active(), contextlib.suppress(ImportError):
+        importlib.import_module("nowhere_of_tests")  # asked for by this file, which is not below the root
+    assert trace.missing() == []
+
+
+def test_missing_files_are_no_flood(project, monkeypatch):
+    monkeypatch.chdir(project.root)
+    trace = FileTrace(project.files)
+    with trace.active():
+        for number in range(300):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{number}.txt").read_text()
+    assert len(trace.missing()) == 200
+
+
+@pytest.mark.parametrize("given", ["data.db", "file:data.db?mode=ro"])
+def test_a_database_of_sqlite_is_a_file_that_was_read(project, monkeypatch, given):
+    monkeypatch.chdir(project.root)
+    sqlite3.connect("data.db").close()
+    project.write("x", "data.db")
+    trace = FileTrace(project.files)
+    with trace.active():
+        sqlite3.connect(given, uri=given.startswith("file:")).close()
+        sqlite3.connect(":memory:").close()
+    assert trace.dependencies() == ["data.db"]
+    assert trace.missing() == []
+
+
+def test_a_program_counts_where_a_source_of_the_project_starts_it(project):
+    run = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', ''])\n"
+    project.write(run, "starting.py")
+    trace = FileTrace(project.files)
+    sys.path.insert(0, str(project.root))
+    with trace.active():
+        exec(run, {"__name__": "of_the_test"})
+        assert not trace.ran_programs
+        importlib.import_module("starting")
+    assert trace.ran_programs
+
+
+def test_calls_that_read_unseen_are_found_in_sources(project):
+    project.write("def model():\n    import onnxruntime\n", "a.py")
+    project.write("import torch\nX = torch.UntypedStorage.from_file\nY = other.from_file\n", "b.py")
+    project.write("not python", "c.py")
+    found = imported_readers(project.root, ["a.py", "b.py", "c.py", "weights.bin"])
+    assert found == {"onnxruntime", "torch.UntypedStorage.from_file"}
 
 
 def test_a_file_that_is_gone_is_no_dependency(project):
