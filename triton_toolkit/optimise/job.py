@@ -45,6 +45,7 @@ class OptimiseJob:
         reduce_range: Whether INT8 weights use 7 bits.
         on_cpu: Whether the variant may be served on a CPU of this machine's kind: then it must be
             right with ONNX Runtime's own INT8 kernels too, and is timed with them.
+        on_gpu: Whether it may be served on a GPU: then it must be right as its graph says.
         attempts: Most variants that the sensitivity search may try.
         timing_s: About how long it is timed against FP32 at most; less where it is soon decided.
         state: Folder for calibration tables and the search's state, kept between builds.
@@ -74,6 +75,7 @@ class OptimiseJob:
     keep: tuple[str, ...] = ()
     reduce_range: bool = False
     on_cpu: bool = True
+    on_gpu: bool = True
     attempts: int = 24
     timing_s: float = 8.0
     state: Path

@@ -81,8 +81,11 @@ class Judge:
         Raises:
             ExportError: ONNX Runtime refuses the file, or the metric raises.
         """
-        self.findings = [self._find("as written", self._as_written(path))]
-        if self._job.on_cpu and self._job.precision != "fp16":  # FP16 is computed in FP32 there
+        fused = self._job.on_cpu and self._job.precision != "fp16"  # FP16 is computed in FP32 there
+        self.findings = []
+        if self._job.on_gpu or not fused:
+            self.findings.append(self._find("as written", self._as_written(path)))
+        if fused:
             self.findings.append(self._find("on this CPU", Session(path)))
         problems = [f"{finding.way}: {finding.problem}" for finding in self.findings if finding.problem]
         score = min(self._score(finding) for finding in self.findings)

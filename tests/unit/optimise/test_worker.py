@@ -109,6 +109,21 @@ def test_int8_by_every_calibrator_and_the_best_is_taken(job, tmp_path):
     assert report.dependencies == [f"givers_{tmp_path.name}.py"]
 
 
+@pytest.mark.parametrize(
+    ("precision", "devices", "ways"),
+    [
+        ("int8", {"on_gpu": False}, ["on this CPU"]),
+        ("int8", {"on_cpu": False}, ["as written"]),
+        ("fp16", {"on_gpu": False}, ["as written"]),
+        ("int8-dynamic", {}, ["as written", "on this CPU"]),
+    ],
+)
+def test_it_is_judged_in_the_ways_that_it_may_be_served(job, tmp_path, precision, devices, ways):
+    calibration = None if precision == "int8-dynamic" else "batches"
+    report, _ = perform(job(TWO_LAYERS, precision, calibration, **devices), tmp_path)
+    assert [entry["run"] for entry in report.parity] == ways
+
+
 def test_only_the_calibrators_that_are_named_are_tried(job, tmp_path):
     report, _ = perform(job(TWO_LAYERS, calibrators=("minmax",)), tmp_path)
     assert [entry["method"] for entry in report.precision["tried"]] == ["minmax"]
