@@ -39,7 +39,8 @@ class Difference:
         max_relative: Largest |a - b| / |b| over elements with b != 0; otherwise as above.
         problem: What is wrong, in words; empty when the output is right.
         excess: Largest share of its tolerance that any figure uses: above 1 it is exceeded.
-        noise: Root mean square of the error by that of the expected values, in the worst range.
+        noise: Root mean square of the error by that of the expected values around their mean, in the
+            worst range.
         top1: Share of rows whose largest element of the last axis is where it should be; of exact
             types, share of equal elements.
         distinct: Least share of distinct values that a range keeps; 0 where one became constant.
@@ -92,8 +93,9 @@ def compare_outputs(
     """Compare every expected output with the actual one of that name.
 
     Each floating-point element must satisfy |a - b| <= absolute + relative * |b| + range * R, with
-    NaN equal to NaN and infinities equal to themselves. R is the largest |b| of the output or, where
-    it mixes ranges (see ``magnitudes.find_ranges``), of the range that the element is in. Where the
+    NaN equal to NaN and infinities equal to themselves. R is the largest |b| of the output, or the
+    distance from its smallest to its largest b where that is less: an offset that all share allows
+    nothing. Where it mixes ranges (see ``magnitudes.find_ranges``) each has its own. Where the
     tolerance says so, rows must keep their largest element, and each range its distinct values and
     its share of zeros, and its noise. All other types must be equal, up to the share that ``top1`` allows.
 

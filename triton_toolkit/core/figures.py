@@ -22,9 +22,12 @@ _ENOUGH_DISTINCT = 64
 """More distinct values than this are not counted: eight bits keep about 100 in a range that has a
 scale of its own, so fewer are a loss, but thousands are no better."""
 
-_NEARLY_CONSTANT = 0.01
+_NEARLY_CONSTANT = 0.001
 """A range whose expected values vary by less than this share of its magnitude has no distinct values
-to lose: eight bits do not resolve it."""
+to lose: an FP32 export may differ from its original by as much."""
+
+_ENOUGH_VALUES = 16
+"""Fewer values than this say nothing of how far an output spreads: two logits may happen to be equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,13 @@ def judge_elements(
         a: The output.
         b: What it should be.
         error: |a - b|; 0 where both are the same NaN or infinity, infinite where only one is.
-        ranges: The ranges of b, each with its magnitude R.
+        ranges: The ranges of b; R is the reach of each.
         tolerance: What is allowed.
     """
     import numpy as np
 
-    largest = _magnitudes(b, ranges)
+    reaches = [_reach(each.part(b), each.magnitude) for each in ranges]
+    largest = _spread_out(b, ranges, reaches)
     with np.errstate(all="ignore"):
         allowed = tolerance.absolute + tolerance.relative * np.abs(b) + tolerance.range * largest
         allowed = np.where(np.isfinite(b), allowed, 0.0)  # an infinity allows no error
@@ -74,8 +78,9 @@ def judge_elements(
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.where(wrong, rank, -1.0))), error.shape))
     limit = f"{tolerance.absolute:g} + {tolerance.relative:g} x |expected|"
     if tolerance.range:
-        own = f" in {_range_of(at, ranges)}" if len(ranges) > 1 else ""
-        limit += f" + {tolerance.range:g} x {largest[at]:.6g}, the largest{own}"
+        index = _range_at(at, ranges)
+        what = "the largest" if reaches[index] == ranges[index].magnitude else "from smallest to largest"
+        limit += f" + {tolerance.range:g} x {largest[at]:.6g}, {what}{_within(ranges[index])}"
     problem = (
         f"differs in {int(wrong.sum())} of {wrong.size} elements, most at {list(at)}: "
         f"{a[at]:.6g}, expected {b[at]:.6g} (tolerance {limit})"
@@ -84,9 +89,11 @@ def judge_elements(
 
 
 def judge_noise(error: Floats, b: Floats, ranges: Sequence[Range], tolerance: Tolerance) -> Figure:
-    """Judge the root mean square of the error by that of b, in the range where it is worst.
+    """Judge the root mean square of the error by the spread of b, in the range where it is worst.
 
     The largest error alone says little of an output with a few large elements: all others may be lost.
+    The spread is that of b around its mean, so that an offset hides nothing: temperatures in kelvin
+    are 290 whatever the model says. What ``absolute`` and ``relative`` allow is allowed beyond it.
 
     Args:
         error: |a - b|, as for ``judge_elements``.
@@ -99,18 +106,22 @@ def judge_noise(error: Floats, b: Floats, ranges: Sequence[Range], tolerance: To
     if not b.size:
         return Figure(None)
     finite = np.where(np.isfinite(b), b, 0.0)
-    sizes = [(_root_mean_square(each.part(error)), _root_mean_square(each.part(finite))) for each in ranges]
+    sizes = [(_root_mean_square(each.part(error)), _signal(each.part(b))) for each in ranges]
     noises = [used(noise, signal) for noise, signal in sizes]
     worst = max(noises)
     if tolerance.max_noise is None:
         return Figure(worst)
-    shares = [used(noise - tolerance.absolute, tolerance.max_noise * signal) for noise, signal in sizes]
+    free = [tolerance.absolute + tolerance.relative * _root_mean_square(each.part(finite)) for each in ranges]
+    shares = [
+        used(noise - beyond, tolerance.max_noise * signal)
+        for (noise, signal), beyond in zip(sizes, free, strict=True)
+    ]
     index = max(range(len(shares)), key=shares.__getitem__)
     if shares[index] <= 1:
         return Figure(worst, shares[index])
     problem = (
-        f"has noise of {noises[index]:.4g} x expected{_within(ranges[index])}, by root mean squares "
-        f"(tolerance {tolerance.max_noise:g})"
+        f"has noise of {noises[index]:.4g} x the spread expected{_within(ranges[index])}, "
+        f"by root mean squares (tolerance {tolerance.max_noise:g})"
     )
     return Figure(worst, shares[index], problem)
 
@@ -146,7 +157,7 @@ def judge_distinct(a: Floats, b: Floats, ranges: Sequence[Range], tolerance: Tol
     worst, text = 1.0, ""
     for each in ranges:
         ours, theirs = each.part(a), each.part(b)
-        wanted = _count_distinct(theirs) if _spread(theirs) > _NEARLY_CONSTANT * each.magnitude else 1
+        wanted = _count_distinct(theirs) if _span(theirs) > _NEARLY_CONSTANT * each.magnitude else 1
         found = _count_distinct(ours)
         kept = min(1.0, (found - 1) / (wanted - 1)) if wanted > 1 else 1.0
         if kept < worst:
@@ -182,21 +193,47 @@ def judge_zeros(a: Floats, b: Floats, ranges: Sequence[Range], tolerance: Tolera
     return Figure(rise, used(rise, most), problem)
 
 
-def _magnitudes(b: Floats, ranges: Sequence[Range]) -> Floats:
-    """Return the magnitude of each element's range, in the output's shape."""
+def _reach(values: Floats, magnitude: float) -> float:
+    """Return what errors of single elements are measured by: how far expected values can be apart.
+
+    That is the largest magnitude, or the distance from the smallest to the largest value where that
+    is less, as it is where all are beside a large offset.
+    """
+    import numpy as np
+
+    return magnitude if np.isfinite(values).sum() < _ENOUGH_VALUES else min(magnitude, _span(values))
+
+
+def _signal(values: Floats) -> float:
+    """Return the root mean square of finite values around their mean; of few, around 0."""
+    import numpy as np
+
+    finite = values[np.isfinite(values)]
+    if finite.size < _ENOUGH_VALUES:
+        return _root_mean_square(np.where(np.isfinite(values), values, 0.0))
+    if _span(finite) == 0:
+        return 0.0
+    largest = float(np.abs(finite).max())
+    return largest * float(np.std(finite / largest))
+
+
+def _spread_out(b: Floats, ranges: Sequence[Range], numbers: Sequence[float]) -> Floats:
+    """Return the number of each element's range, in the output's shape."""
     import numpy as np
 
     axis = ranges[0].axis
     if axis is None:
-        return np.broadcast_to(ranges[0].magnitude, b.shape)
+        return np.broadcast_to(np.float64(numbers[0]), b.shape)
     along = np.empty(b.shape[axis])
-    for each in ranges:
-        along[list(each.indices)] = each.magnitude
+    for each, number in zip(ranges, numbers, strict=True):
+        along[list(each.indices)] = number
     return np.broadcast_to(along.reshape([-1 if i == axis else 1 for i in range(b.ndim)]), b.shape)
 
 
-def _range_of(at: Sequence[int], ranges: Sequence[Range]) -> Range:
-    return next(each for each in ranges if each.axis is not None and at[each.axis] in each.indices)
+def _range_at(at: Sequence[int], ranges: Sequence[Range]) -> int:
+    """Return which range an element is in."""
+    own = (i for i, each in enumerate(ranges) if each.axis is None or at[each.axis] in each.indices)
+    return next(own)
 
 
 def _within(each: Range) -> str:
@@ -225,8 +262,10 @@ def _root_mean_square(values: Floats) -> float:
     return largest * float(np.sqrt(np.mean(np.square(values / largest))))
 
 
-def _spread(values: Floats) -> float:
+def _span(values: Floats) -> float:
+    """Return the distance from the smallest to the largest finite value."""
     import numpy as np
 
     finite = values[np.isfinite(values)]
-    return float(np.ptp(finite)) if finite.size else 0.0
+    with np.errstate(over="ignore"):
+        return float(np.ptp(finite)) if finite.size else 0.0

@@ -16,10 +16,12 @@ class Tolerance:
     Attributes:
         absolute: Allowed error of each element, in the output's own unit.
         relative: Further allowed error, a fraction of the element's expected magnitude.
-        range: Further allowed error, a fraction of the largest expected magnitude: of the whole
-            output, or of the element's own range where the output mixes several.
-        max_noise: Largest root mean square of the error, a fraction of that of the expected values, in
-            each range (``absolute`` is allowed beyond it); None does not ask for it.
+        range: Further allowed error, a fraction of the largest expected magnitude, or of the distance
+            from the smallest to the largest expected value where that is less: of the whole output,
+            or of the element's own range where the output mixes several.
+        max_noise: Largest root mean square of the error, a fraction of that of the expected values
+            around their mean, in each range (``absolute`` and ``relative`` are allowed beyond it);
+            None does not ask for it.
         top1: Least share, 0 to 1, of rows whose largest element (of the last axis) is where it
             should be; of integer outputs, least share of equal elements. None likewise.
         min_distinct: Least share, 0 to 1, of distinct values that each range keeps; None likewise.

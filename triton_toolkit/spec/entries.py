@@ -111,13 +111,14 @@ class Tolerance(Base):
     relative: Share = Field(1e-3, description="Further error, a fraction of the expected magnitude.")
     range: Share = Field(
         0.0,
-        description="Further error, a fraction of R, the largest magnitude of the output; where one output "
-        "mixes ranges (boxes beside scores), of the element's own range.",
+        description="Further error, a fraction of R, the largest magnitude of the output, or how far its "
+        "values are apart where that is less; where one output mixes ranges (boxes beside scores), of the "
+        "element's own range.",
     )
     max_noise: Share | None = Field(
         None,
-        description="Largest root mean square of the error, a fraction of that of the expected values, in "
-        "each range of the output.",
+        description="Largest root mean square of the error, a fraction of the expected values' standard "
+        "deviation, in each range of the output.",
     )
     top1: Part | None = Field(
         None,

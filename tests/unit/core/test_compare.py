@@ -184,9 +184,29 @@ def test_noise_is_the_root_mean_square_of_the_error_by_that_of_the_expected_valu
 
 def test_noise_is_measured_beyond_the_absolute_tolerance():
     found = compare(floats(3, 5), floats(3, 4), range=1, max_noise=0.1)
-    assert found.problem == "has noise of 0.2 x expected, by root mean squares (tolerance 0.1)"
+    assert found.problem == "has noise of 0.2 x the spread expected, by root mean squares (tolerance 0.1)"
     assert found.excess == pytest.approx(2)
     assert compare(floats(3, 5), floats(3, 4), absolute=0.36, range=1, max_noise=0.1).ok
+
+
+def test_noise_is_measured_beyond_the_relative_tolerance():
+    found = compare(floats(3, 5), floats(3, 4), relative=0.1, range=1, max_noise=0.1)
+    assert found.excess == pytest.approx((np.sqrt(0.5) - 0.1 * np.sqrt(12.5)) / (0.1 * np.sqrt(12.5)))
+
+
+def test_the_noise_of_many_values_is_measured_by_how_they_spread_around_their_mean():
+    wanted = np.repeat([9.0, 11.0], 8)
+    assert compare(wanted + 0.5, wanted, absolute=1).noise == pytest.approx(0.5)
+    assert compare(wanted[::2] + 0.5, wanted[::2], absolute=1).noise == pytest.approx(0.5 / np.sqrt(101))
+
+
+def test_values_far_from_zero_are_measured_by_how_far_they_are_apart():
+    wanted = np.linspace(290, 300, 16)
+    assert compare(wanted + 0.9, wanted, range=0.1).ok
+    assert compare(wanted + 1.1, wanted, range=0.1).problem.endswith(
+        "(tolerance 0 + 0 x |expected| + 0.1 x 10, from smallest to largest)"
+    )
+    assert compare(wanted[:15] + 20, wanted[:15], range=0.1).ok
 
 
 def test_an_output_of_zeros_is_all_noise_once_anything_is_wrong():
@@ -253,9 +273,9 @@ def test_more_than_64_distinct_values_are_not_asked_for():
 
 
 def test_an_output_that_hardly_varies_has_no_distinct_values_to_lose():
-    wanted = 100 + np.linspace(0, 1, 50)
-    assert compare(np.full(50, 100.5), wanted, absolute=1, min_distinct=1.0).distinct == 1.0
-    assert compare(np.full(50, 100.5), wanted * 1.1 - 10, absolute=9, min_distinct=0.1).distinct == 0
+    wanted = 100 + np.linspace(0, 0.1, 50)
+    assert compare(np.full(50, 100.05), wanted, absolute=1, min_distinct=1.0).distinct == 1.0
+    assert compare(np.full(50, 100.05), wanted * 1.1 - 10, absolute=9, min_distinct=0.1).distinct == 0
 
 
 def test_distinct_values_are_found_wherever_they_are():

@@ -69,15 +69,68 @@ def test_scores_with_a_scale_of_their_own_pass(head):
     assert found.distinct == 1.0
 
 
-def test_scores_near_one_half_that_became_equal_fail_by_their_distinct_values(head):
-    """Errors of 0.05 are within 15 % of the range: only that all are the same tells."""
+def test_scores_near_one_half_that_became_equal_fail(head):
+    """Errors of 0.05 are 9 % of the largest score, but half of how far scores are apart."""
     head[:, 4:] = 0.5 + 0.05 * np.sin(np.arange(80 * 400)).reshape(80, 400)
     lost = head.copy()
     lost[:, 4:] = 0.5
-    assert compare(lost, head).problem == (
+    problems = compare(lost, head).problem.split("; ")
+    assert problems[0].endswith("+ 0.15 x 0.0999999, from smallest to largest in 4..83 of axis 1)")
+    assert problems[1].startswith("has noise of 1 x the spread expected in 4..83 of axis 1")
+    assert problems[2] == (
         "has 1 distinct value in 4..83 of axis 1, expected 64 or more "
         "(the share that stays is to be 0.05 at least)"
     )
+
+
+OFFSETS = {"temperatures in kelvin": (290.0, 3.0), "latitudes of one town": (52.0, 0.5)}
+
+
+@pytest.mark.parametrize(("offset", "spread"), OFFSETS.values(), ids=OFFSETS.keys())
+@pytest.mark.parametrize("precision", ["fp16", "int8", "int8-fp16", "int8-dynamic"])
+def test_an_offset_hides_no_lost_signal(precision, offset, spread):
+    """An error of 0.94 of the standard deviation is 1 % of 290: all that the model says is lost."""
+    signal, error = spread * np.random.default_rng(4).normal(size=(2, 64, 1))
+    found = compare(offset + signal + 0.94 * error, offset + signal, default_tolerances(precision))
+    assert found.noise == pytest.approx(0.94, abs=0.1)
+    assert found.problem.startswith("differs in ")
+    assert "; has noise of " in found.problem
+
+
+@pytest.mark.parametrize(("offset", "spread"), OFFSETS.values(), ids=OFFSETS.keys())
+def test_what_eight_bits_make_of_the_signal_beside_an_offset_passes(offset, spread):
+    """A last layer in INT8, whose bias is the offset."""
+    signal = spread * np.random.default_rng(4).normal(size=(64, 1))
+    found = compare(offset + in_int8(signal), offset + signal)
+    assert found.ok, found.problem
+
+
+def test_a_small_signal_beside_an_offset_keeps_distinct_values():
+    """290 +- 0.5: within 1 % of the magnitude, which is no reason to be constant."""
+    expected = 290 + np.linspace(-0.5, 0.5, 100)[:, None]
+    asked = Tolerances(default=Tolerance(absolute=1, relative=0, min_distinct=0.05))
+    found = compare(np.full((100, 1), 290.0), expected, asked)
+    assert found.problem.startswith("has 1 distinct value, expected 64 or more")
+
+
+def test_a_constant_output_is_judged_by_what_fp32_may_differ_by():
+    """It has no signal that could be worth an error of 15 %."""
+    expected = np.full((32, 1), 290.0)
+    assert compare(expected + 0.2, expected).ok
+    assert not compare(expected + 0.4, expected).ok
+
+
+def test_a_single_row_of_few_values_says_nothing_of_their_spread():
+    """Two logits that are nearly equal for one row: they are not for others."""
+    expected = np.array([[3.0, 3.1]])
+    found = compare(expected + 0.2, expected)
+    assert (found.ok, found.noise) == (True, pytest.approx(0.2 / np.sqrt((9 + 3.1**2) / 2), rel=1e-4))
+
+
+def test_an_output_that_comes_near_zero_is_judged_by_its_largest_value():
+    expected = np.maximum(np.random.default_rng(5).normal(size=(64, 10)), 0)
+    found = compare(expected + expected.max(), expected)
+    assert f"0.15 x {expected.max():.6g}, the largest)" in found.problem
 
 
 def test_confidences_below_a_twentieth_fail_though_boxes_are_good(head):
@@ -88,7 +141,7 @@ def test_confidences_below_a_twentieth_fail_though_boxes_are_good(head):
     assert cosine(weak, head) > 0.99995
     assert found.problem.startswith("differs in ")
     assert ": 0.05, expected 1 " in found.problem
-    assert "has noise of 0.95 x expected in 4..83 of axis 1" in found.problem
+    assert "has noise of 1.108 x the spread expected in 4..83 of axis 1" in found.problem
 
 
 def test_wrong_boxes_fail_though_scores_are_good(head):
@@ -97,7 +150,7 @@ def test_wrong_boxes_fail_though_scores_are_good(head):
     wrong[:, :4] = 640 - wrong[:, :4]
     found = compare(wrong, head)
     assert found.max_absolute == 640
-    assert "the largest in 0..3 of axis 1" in found.problem
+    assert "from smallest to largest in 0..3 of axis 1" in found.problem
     assert found.distinct == 1.0
 
 
@@ -116,7 +169,7 @@ def test_a_cosine_of_0_55_fails():
     assert cosine(a, b) == pytest.approx(0.55)
     found = compare(a, b)
     assert found.noise == pytest.approx(np.sqrt(2 - 2 * 0.55), rel=1e-3)
-    assert "has noise of 0.9487 x expected" in found.problem
+    assert "has noise of 0.9487 x the spread expected" in found.problem
 
 
 def classes(rows: int, count: int) -> np.ndarray:
