@@ -37,8 +37,13 @@ class Checkout:
         self._differing = {os.fsdecode(name) for name in _run_git(root, *diff).split(b"\0") if name}
 
     def differs(self, name: str) -> bool:
-        """Say whether a file has other bytes than in the commit, or is not in it, or may be (a link)."""
-        return name not in self._blobs or name in self._differing
+        """Say whether a file has other bytes than in the commit, or is not in it, or may be (a link).
+
+        One that is neither in the commit nor there does not differ: a build may depend on its absence.
+        """
+        if name in self._blobs:
+            return name in self._differing
+        return name in self._differing or os.path.lexists(self._root / name)
 
     def differing_below(self, folder: str) -> str | None:
         """Return a file below a folder that differs, was added or was removed; None without any.

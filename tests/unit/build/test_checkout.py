@@ -68,6 +68,12 @@ def test_untracked_and_ignored_files_differ(root: Path) -> None:
     assert checkout.differing_below("nets") == "nets/new.py"
 
 
+def test_a_file_that_is_neither_there_nor_in_the_commit_does_not_differ(root: Path) -> None:
+    assert not Checkout(root, "main").differs("nets/override.py")
+    (root / "nets/override.py").write_text("")
+    assert Checkout(root, "main").differs("nets/override.py")
+
+
 def test_what_is_never_taken_along_does_not_count(root: Path) -> None:
     (root / "nets/__pycache__").mkdir()
     (root / "nets/__pycache__/a.pyc").write_text("n")
