@@ -121,7 +121,8 @@ class FileTrace:
         try:
             yield
         finally:
-            sys.meta_path.remove(last)
+            with contextlib.suppress(ValueError):  # the source has put other finders there
+                sys.meta_path.remove(last)
             self._active = before
 
     def dependencies(self) -> list[str]:

@@ -171,3 +171,11 @@ def test_modules_count_even_where_only_their_bytecode_is_read(project):
     sys.path.insert(0, str(project.root))
     importlib.import_module("outer")
     assert FileTrace(project.files).dependencies() == ["outer.py", "pkg/inner.py"]
+
+
+def test_a_source_may_replace_the_finders_of_modules(project, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    trace = FileTrace(project.files)
+    with trace.active():
+        sys.meta_path = sys.meta_path[:-1]
+    assert trace.missing() == []
