@@ -75,8 +75,14 @@ class ExportRecipe:
             "ir_version": str(self._context.ir_version),
             **tool_versions("triton-toolkit", "onnxruntime", *(() if self._model.env else tools)),
             **environment_key(self._context, self._model),
+            **({} if self._export_served else {"served": "no"}),
             **{f"hashed {name}": sha for name, sha in self._hashed().items()},
         }
+
+    @property
+    def _export_served(self) -> bool:
+        """Whether the FP32 file is a variant itself."""
+        return any(variant.precision == "fp32" for variant in self._model.variants.values())
 
     def _variant_key(self) -> dict[str, str]:
         """Return what making the variant depends on beyond the FP32 file."""
@@ -235,6 +241,7 @@ class ExportRecipe:
             trust=model.trust,
             metric=model.accuracy.metric if model.accuracy else None,
             max_absolute_drop=model.accuracy.max_absolute_drop if model.accuracy else 0.0,
+            served=self._export_served,
             exporter=model.exporter if model.kind == "torch" else "auto",
         )
 

@@ -54,26 +54,27 @@ class Metric:
 
 
 def check_accuracy(
-    metric: Metric, predictors: tuple[Predict, Predict], max_absolute_drop: float
+    metric: Metric, original_of: Predict, exported_of: Predict | None, max_absolute_drop: float
 ) -> dict[str, Any]:
     """Evaluate the metric with the original and with the export.
 
     Args:
         metric: The metric.
-        predictors: Original and export.
+        original_of: The original.
+        exported_of: The export; None where only the original is to be measured.
         max_absolute_drop: Largest loss, in the metric's own unit.
 
     Returns:
-        ``metric``, ``original``, ``exported``, ``drop`` (negative where the export is better).
+        ``metric``, ``original``, and of an export ``exported`` and ``drop`` (negative where it is better).
 
     Raises:
         ExportError: The metric raises or gives no finite number.
         ParityError: The export loses more than allowed.
     """
-    original, exported = (
-        metric(predict, which)
-        for predict, which in zip(predictors, ("the original", "the export"), strict=True)
-    )
+    original = metric(original_of, "the original")
+    if exported_of is None:
+        return {"metric": metric.name, "original": original}
+    exported = metric(exported_of, "the export")
     drop = original - exported
     if drop > max_absolute_drop:
         raise ParityError(

@@ -37,6 +37,8 @@ class ExportJob:
         tolerances: How far each output may lie from the original's.
         metric: ``module:callable`` taking ``predict``; None without.
         max_absolute_drop: Largest loss of the metric against the original.
+        served: Whether the FP32 file itself is a variant of the model; else the metric is measured with
+            the original only, for the variants that are made from the file.
         exporter: Of PyTorch's two exporters the one to take; ``auto``: the first that can.
         name: Model name, for messages.
         hashed: Files that the build watches anyway, from the spec.
@@ -60,6 +62,7 @@ class ExportJob:
     tolerances: Tolerances = field(default_factory=lambda: default_tolerances("fp32"))
     metric: str | None = None
     max_absolute_drop: float = 0.0
+    served: bool = True
     exporter: Literal["auto", "dynamo", "torchscript"] = "auto"
     name: str = ""
     hashed: tuple[str, ...] = ()
@@ -104,7 +107,8 @@ class ExportReport:
         dims: Range of each dynamic dimension that the proof covered.
         onnx: ``{"opset": {domain: version}, "ir_version": n}``, read back from the file.
         parity: One entry a combination of sizes: ``sizes`` and the figures of each output.
-        accuracy: ``metric``, ``original``, ``exported``, ``drop``; {} where none was asked for.
+        accuracy: ``metric``, ``original``, and of a file that is served ``exported`` and ``drop``; {}
+            where none was asked for.
         dependencies: Files of the project that were read, relative to its root, sorted.
         tools: Package -> version.
         notes: What the user should know though nothing failed.

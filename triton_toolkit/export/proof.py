@@ -218,9 +218,11 @@ def _accuracy(context: Context, candidate: Candidate) -> dict[str, Any]:
     if job.metric is None:
         return {}
     context.step(f"measure {job.metric}")
-    predictors = (lambda arrays: candidate.predict(arrays, "fails"), candidate.session.predict)
     metric = Metric(job.metric, load_callable(context.files, job.metric), candidate.inputs, context.files)
-    return check_accuracy(metric, predictors, job.max_absolute_drop)
+    exported = candidate.session.predict if job.served else None
+    return check_accuracy(
+        metric, lambda arrays: candidate.predict(arrays, "fails"), exported, job.max_absolute_drop
+    )
 
 
 def _write_golden(context: Context, candidate: Candidate, sizes: Sizes) -> None:

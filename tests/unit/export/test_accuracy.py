@@ -8,9 +8,11 @@ ONES = {"x": np.ones((3, 2), np.float32)}
 
 
 def measure(project, metric, limit=0.0, exported=2.0):
-    predictors = tuple(lambda arrays, by=by: {"y": arrays["x"] * np.float32(by)} for by in (2.0, exported))
+    predictors = [
+        by and (lambda arrays, by=by: {"y": arrays["x"] * np.float32(by)}) for by in (2.0, exported)
+    ]
     inputs = (project.tensor("x", "batch", 2),)
-    return check_accuracy(Metric("nets:metric", metric, inputs, project.files), predictors, limit)
+    return check_accuracy(Metric("nets:metric", metric, inputs, project.files), *predictors, limit)
 
 
 def mean(predict):
@@ -21,6 +23,10 @@ def mean(predict):
 def test_a_drop_within_the_limit_is_reported(project, exported, drop):
     report = measure(project, mean, 0.25, exported)
     assert report == {"metric": "nets:metric", "original": 2.0, "exported": exported, "drop": drop}
+
+
+def test_an_export_that_is_not_served_is_not_measured(project):
+    assert measure(project, mean, exported=None) == {"metric": "nets:metric", "original": 2.0}
 
 
 def test_a_drop_beyond_the_limit_is_refused(project):
