@@ -71,32 +71,34 @@ def load_data(job: OptimiseJob, files: ProjectFiles, functions: UserCode) -> Dat
     Raises:
         ExportError: The function does not import, raises, or its arrays do not fit the inputs.
     """
+    sample = None
+    if job.sample is not None:
+        names = [tensor.name for tensor in job.inputs]
+        loaded = functions.load(job.sample, names)
+        sample = SampleFunction(job.sample, loaded, job.dims, files, names)
     if job.calibration is not None:
         batches, cut = calibration_batches(job, files, functions)
         if job.precision in ("int8", "int8-fp16"):
             check_calibration(batches, batched=job.batched)
-        fit, held_out = split(batches, job.batched)
-        fit, held_out = fit + _at_other_sizes(job, fit), held_out + _at_other_sizes(job, held_out)
+        fit, held_out = (part + _at_other_sizes(job, part, sample) for part in split(batches, job.batched))
         samples = sum(rows(batch, job.batched) for batch in batches)
         return Data(fit=fit, held_out=held_out, origin="calibration", samples=samples, cut=cut)
-    function = None
-    if job.sample is not None:
-        names = [tensor.name for tensor in job.inputs]
-        loaded = functions.load(job.sample, names)
-        function = SampleFunction(job.sample, loaded, job.dims, files, names)
-    maker = InputMaker(job.inputs, job.dims, function)
+    maker = InputMaker(job.inputs, job.dims, sample)
     made = tuple(maker.at(sizes) for sizes in proof_sizes(job.dims))
     samples = sum(rows(batch, job.batched) for batch in made)
-    origin: Literal["sample", "random"] = "random" if function is None else "sample"
+    origin: Literal["sample", "random"] = "random" if sample is None else "sample"
     return Data(fit=made, held_out=made, origin=origin, samples=samples)
 
 
-def _at_other_sizes(job: OptimiseJob, batches: Sequence[Arrays]) -> tuple[Arrays, ...]:
+def _at_other_sizes(
+    job: OptimiseJob, batches: Sequence[Arrays], sample: SampleFunction | None
+) -> tuple[Arrays, ...]:
     """Return a few rows of real inputs at the smallest and the largest sizes that are declared.
 
     Calibration data often has one size, and what a reduction over a dimension gives grows with it: a
-    variant holds for the whole range that its passport names. Rows are repeated or cut along the
-    dimension, so that values stay real.
+    variant holds for the whole range that its passport names. A sample function that takes these sizes
+    makes the inputs: it knows what is legal, as indices of nodes are that there are. Otherwise rows are
+    repeated or cut along the dimension, so that values stay real.
     """
     dims = {name: dim for name, dim in job.dims.items() if name != job.batch_dim}
     if not dims:
@@ -104,11 +106,11 @@ def _at_other_sizes(job: OptimiseJob, batches: Sequence[Arrays]) -> tuple[Arrays
     batch = {} if job.batch_dim is None else {job.batch_dim: min(_FEW_ROWS, job.dims[job.batch_dim].max)}
     ends = [{name: dim.min for name, dim in dims.items()}, {name: dim.max for name, dim in dims.items()}]
     given = sizes_of(batches[0], job.inputs)
-    return tuple(
-        resized(batches[0], job.inputs, {**batch, **end})
-        for end in ends
-        if any(given.get(name) != size for name, size in end.items())
-    )
+    wanted = [{**batch, **end} for end in ends if any(given.get(name) != size for name, size in end.items())]
+    if sample is not None and dims.keys() <= set(sample.takes):
+        maker = InputMaker(job.inputs, job.dims, sample)
+        return tuple(maker.at(sizes) for sizes in wanted)
+    return tuple(resized(batches[0], job.inputs, sizes) for sizes in wanted)
 
 
 def calibration_batches(

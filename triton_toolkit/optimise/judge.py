@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triton_toolkit.core.compare import Difference, compare_outputs
+from triton_toolkit.errors import ExportError
 from triton_toolkit.export.accuracy import Metric
 from triton_toolkit.export.session import RunFailed, Session
 from triton_toolkit.optimise.calibration import data_digest
@@ -66,7 +67,7 @@ class Judge:
         self._job = job
         self._metric = metric
         session = Session(reference)
-        self._cases = [golden, *((inputs, session.predict(inputs)) for inputs in held_out)]
+        self._cases = [golden, *((inputs, _expected(session, inputs)) for inputs in held_out)]
         self._wanted = [outputs for _, outputs in self._cases]
         batched = {tensor.name for tensor in job.outputs if tensor.shape[:1] == (job.batch_dim,)}
         self._groups = groups(self._wanted, batched)
@@ -149,6 +150,19 @@ class Judge:
         if not finding.differences:
             return float("-inf")
         return -max(difference.excess for difference in finding.differences)
+
+
+def _expected(session: Session, inputs: Arrays) -> Arrays:
+    try:
+        return session.predict(inputs)
+    except RunFailed as exc:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in inputs.items())
+        node = f" in node {exc.node!r} ({exc.operator})" if exc.node else ""
+        raise ExportError(
+            f"the FP32 model fails on inputs to compare on, {shapes}{node}: {exc.reason}",
+            hint="calibration data is brought to the smallest and largest sizes by repeating and cutting it; "
+            "where such inputs are not legal, give a sample function that takes the sizes",
+        ) from exc
 
 
 def groups(outputs: Sequence[Arrays], batched: Collection[str]) -> list[tuple[str, list[int]]]:

@@ -126,30 +126,52 @@ def test_data_that_does_not_fit_is_refused(load, body, message):
         load(f"def give():\n    {body}\n", calibration="give")
 
 
-def test_real_rows_are_also_taken_at_the_ends_of_the_other_dimensions(tmp_path):
-    """What is measured and judged at one length is accepted for all lengths that are declared."""
+@pytest.fixture
+def of_lengths(tmp_path):
+    """Return a function that loads data of a model with a second dimension, ``seq``; it may have a sample."""
     (tmp_path / "lengths.py").write_text(
         "import numpy as np\ndef give():\n"
         "    return [{'x': np.random.randn(8, 5).astype('f4')} for _ in range(8)]\n"
+        "def sized(batch, seq):\n    return {'x': np.full((batch, seq), 7, np.float32)}\n"
+        "def fixed(batch):\n    return {'x': np.full((batch, 5), 7, np.float32)}\n"
     )
     x = TensorSpec.from_dict({"name": "x", "dtype": "fp32", "shape": ["batch", "seq"]})
-    job = OptimiseJob(
-        root=tmp_path,
-        name="m",
-        variant="v",
-        precision="int8",
-        exported=tmp_path,
-        inputs=(x,),
-        outputs=(x,),
-        dims={"batch": Dim(name="batch", min=1, opt=2, max=8), "seq": Dim(name="seq", min=1, opt=5, max=64)},
-        batch_dim="batch",
-        tolerances=default_tolerances("int8"),
-        calibration="lengths:give",
-        state=tmp_path / "state",
-    )
-    files = ProjectFiles(tmp_path)
-    with functions_of(files, python=None, trust=False) as functions:
-        data = load_data(job, files, functions)
+
+    def load(sample=None):
+        job = OptimiseJob(
+            root=tmp_path,
+            name="m",
+            variant="v",
+            precision="int8",
+            exported=tmp_path,
+            inputs=(x,),
+            outputs=(x,),
+            dims={name: Dim(name=name, min=1, opt=5, max=64) for name in ("batch", "seq")},
+            batch_dim="batch",
+            tolerances=default_tolerances("int8"),
+            sample=sample,
+            calibration="lengths:give",
+            state=tmp_path / "state",
+        )
+        files = ProjectFiles(tmp_path)
+        with functions_of(files, python=None, trust=False) as functions:
+            return load_data(job, files, functions)
+
+    return load
+
+
+@pytest.mark.parametrize("sample", [None, "lengths:fixed"])
+def test_real_rows_are_also_taken_at_the_ends_of_the_other_dimensions(of_lengths, sample):
+    """What is measured and judged at one length is accepted for all lengths that are declared."""
+    data = of_lengths(sample)
     for part in (data.fit, data.held_out):
         assert [batch["x"].shape for batch in part[-2:]] == [(4, 1), (4, 64)]
         np.testing.assert_array_equal(part[-1]["x"][:, 60:], part[0]["x"][:4, :4])
+
+
+def test_a_sample_that_takes_the_sizes_makes_those_inputs(of_lengths):
+    """Cut rows may not be legal, such as edges of nodes that are cut away."""
+    data = of_lengths("lengths:sized")
+    for part in (data.fit, data.held_out):
+        assert [batch["x"].shape for batch in part[-2:]] == [(4, 1), (4, 64)]
+        assert {float(value) for batch in part[-2:] for value in batch["x"].flat} == {7.0}

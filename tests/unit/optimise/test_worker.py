@@ -54,7 +54,8 @@ def job(tmp_path):
         exported.mkdir()
         values = changes.pop("weights", weights("w1", "w2"))
         path = write(exported / "model.onnx", text, **values)
-        inputs = {"x": np.random.default_rng(3).standard_normal((2, WIDTH)).astype(np.float32)}
+        rows = changes.pop("golden_rows", 2)
+        inputs = {"x": np.random.default_rng(3).standard_normal((rows, WIDTH)).astype(np.float32)}
         write_samples(exported, Samples(inputs, Session(path).predict(inputs)))
         module = f"givers_{tmp_path.name}"
         (tmp_path / f"{module}.py").write_text(DATA)
@@ -292,3 +293,12 @@ def pretended(model, batches):
     from triton_toolkit.optimise.ranges import scan_ranges
 
     return scan_ranges(model, [{"x": batch["x"] / 100} for batch in batches])
+
+
+def test_inputs_that_the_model_cannot_take_are_told(job, tmp_path):
+    text = """(float[batch,16] x) => (float[batch,16] y) {
+        h = MatMul(x, w1) rows = Constant<value_ints=[4, 16]>() k = Reshape(h, rows) y = MatMul(k, w2)
+    }"""
+    with pytest.raises(ExportError, match=r"fails on inputs to compare on, x \[32, 16\]") as caught:
+        perform(job(text, golden_rows=4), tmp_path)
+    assert "sample function" in caught.value.hint
