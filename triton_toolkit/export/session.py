@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Arrays = dict[str, "NDArray[Any]"]
 
 _NODE = re.compile(r"running (\S+) node\. Name:'([^']*)' Status Message: (.*)", re.DOTALL)
+_SPINNING = "session.intra_op.allow_spinning"
+"""Off, threads sleep while they wait; on, they take processors from PyTorch, and from whatever else runs."""
+
 _SOURCE_FILE = re.compile(r"\S*/onnxruntime/core/\S+ ")
 _CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _LOADED = re.compile(r"Load model from .*? failed: ?", re.DOTALL)
@@ -139,7 +142,7 @@ class Here:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         if settings.threads is not None:
             options.intra_op_num_threads = settings.threads
-        entries = dict(settings.entries)
+        entries = {_SPINNING: "0", **settings.entries}
         if content is not None:
             entries["session.model_external_initializers_file_folder_path"] = str(path.parent.resolve())
         for key, value in entries.items():

@@ -288,7 +288,7 @@ def describe_cpu() -> dict[str, str | bool | None]:
 
 def _start(path: Path, inputs: Arrays, threads: int) -> Turn:
     """Load a model and return a function that runs it for one turn; it is warm, and knows how often."""
-    session = Session(path, entries={"session.intra_op.allow_spinning": "0"}, threads=threads)
+    session = Session(path, threads=threads)
 
     def run() -> float:
         begin = time.perf_counter()
