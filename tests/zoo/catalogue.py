@@ -117,7 +117,6 @@ _DENSE_OUTPUTS = (
         data="data:images_32",
         inputs=_image(32),
         outputs=("logits",),
-        quick=True,
     ),
     Architecture(
         title="DeepLab (dilated, resized)",

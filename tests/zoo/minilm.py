@@ -142,7 +142,7 @@ def _write_reference() -> None:
         with torch.no_grad():
             return {"embedding": model(**{name: torch.from_numpy(a) for name, a in inputs.items()}).numpy()}
 
-    found = [[round(float(value), 5) for value in row] for row in similarities(predict)]
+    found = [[round(float(value), 7) for value in row] for row in similarities(predict)]
     rows = ",\n  ".join(json.dumps(row) for row in found)
     lines = ",\n  ".join(json.dumps(sentence, ensure_ascii=False) for sentence in sentences())
     text = f'{{"sentences": [\n  {lines}],\n"similarities": [\n  {rows}]}}\n'

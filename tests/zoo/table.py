@@ -108,7 +108,7 @@ def _sentences(minilm: Outcome) -> Iterator[tuple[str, ...]]:
     yield "ONNX in FP32", f"{1 - minilm.exported.accuracy['exported']:.1g}", "0.01"
     for precision, report in minilm.variants.items():
         limit = minilm.architecture.drops[precision]
-        yield precision.upper(), f"{1 - report.accuracy['exported']:.2g}", f"{limit:g}"
+        yield precision.upper(), f"{1 - report.accuracy['exported']:.3g}", f"{limit:g}"
 
 
 def _lines(rows: Iterable[tuple[str, ...]]) -> str:
