@@ -1,4 +1,9 @@
-"""Static INT8: Q/DQ pairs where TensorRT takes them, from ranges that calibration measured."""
+"""Static INT8: Q/DQ pairs where TensorRT takes them, from ranges that calibration measured.
+
+TensorRT's integers are symmetric: int8, zero point 0. ONNX Runtime's CPU kernels have uint8 activations; it
+fuses a layer with the pairs around it, and a Relu into them, only where the Relu's range begins at the
+lowest integer. A ResNet-50 of symmetric pairs is slower there than in FP32, and one of uint8 faster.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,13 @@ if TYPE_CHECKING:
 
 
 def to_int8(
-    model: Path, out: Path, ranges: Ranges, *, keep: Collection[str] = (), reduce_range: bool = False
+    model: Path,
+    out: Path,
+    ranges: Ranges,
+    *,
+    keep: Collection[str] = (),
+    reduce_range: bool = False,
+    unsigned: bool = False,
 ) -> Converted:
     """Write a model's INT8 variant: explicit Q/DQ, the rest in FP32.
 
@@ -37,6 +48,7 @@ def to_int8(
         ranges: Tensor -> (low, high), as ``calibrate`` gives them.
         keep: Names of nodes that stay in FP32.
         reduce_range: Weights of 7 bits, for CPUs without VNNI (see ``weights.REDUCED_LEVELS``).
+        unsigned: Activations as uint8 over their range, for ONNX Runtime's CPU kernels alone.
 
     Raises:
         ExportError: The model is quantized already, has nothing that could run in INT8, or cannot be
@@ -44,7 +56,7 @@ def to_int8(
     """
     file = read_model(model, opset=PER_CHANNEL_OPSET)
     plan = planned(file, model.name, ranges, keep)
-    rewrite(file, plan, ranges, levels=REDUCED_LEVELS if reduce_range else LEVELS)
+    rewrite(file, plan, ranges, levels=REDUCED_LEVELS if reduce_range else LEVELS, unsigned=unsigned)
     write_model(file.model, out)
     lowered = [layer.name for layer in plan.layers] + [residual.name for residual in plan.residuals]
     return Converted(kept=plan.kept, lowered=tuple(lowered))
@@ -96,7 +108,15 @@ def planned(
     return plan
 
 
-def rewrite(file: ModelFile, plan: Int8Plan, ranges: Ranges, *, levels: int, half: bool = False) -> None:
+def rewrite(
+    file: ModelFile,
+    plan: Int8Plan,
+    ranges: Ranges,
+    *,
+    levels: int,
+    half: bool = False,
+    unsigned: bool = False,
+) -> None:
     """Put a plan's Q/DQ pairs into a model, in place.
 
     Args:
@@ -105,19 +125,21 @@ def rewrite(file: ModelFile, plan: Int8Plan, ranges: Ranges, *, levels: int, hal
         ranges: Ranges of their inputs.
         levels: Steps of a weight on each side of zero.
         half: Scales are values that float16 has, so that a conversion to FP16 keeps them.
+        unsigned: Activations are uint8 over their range.
     """
-    _Rewriter(file, ranges, levels=levels, half=half).apply(plan)
+    _Rewriter(file, ranges, levels=levels, half=half, unsigned=unsigned).apply(plan)
 
 
 class _Rewriter:
     """Changes the graph; every tensor gets one pair, however many nodes read it."""
 
-    def __init__(self, file: ModelFile, ranges: Ranges, *, levels: int, half: bool) -> None:
+    def __init__(self, file: ModelFile, ranges: Ranges, *, levels: int, half: bool, unsigned: bool) -> None:
         self._graph = Graph(file)
         self._editor = Editor(self._graph)
         self._ranges = ranges
         self._levels = levels
         self._half = half
+        self._unsigned = unsigned
         self._done: dict[tuple[str, int | None], str] = {}
 
     def apply(self, plan: Int8Plan) -> None:
@@ -145,18 +167,29 @@ class _Rewriter:
 
     def _activation(self, tensor: str) -> str:
         """Return the tensor as INT8 gives it back; adds the pair on first use."""
-        import numpy as np
-
         key = (tensor, None)
         if key not in self._done:
-            magnitude = np.asarray(max(abs(bound) for bound in self._ranges[tensor]), np.float32)
-            parameters = self._parameters(tensor, scale_of(magnitude, half=self._half))
+            parameters = self._parameters(tensor, *self._steps(tensor))
             integers = self._editor.new(f"{tensor}/int8")
             self._editor.add("QuantizeLinear", [tensor, *parameters], integers)
             self._done[key] = self._dequantize(tensor, [integers, *parameters])
         return self._done[key]
 
+    def _steps(self, tensor: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the scale and the zero point of an activation."""
+        import numpy as np
+
+        low, high = self._ranges[tensor]
+        if not self._unsigned:
+            magnitude = np.asarray(max(abs(low), abs(high)), np.float32)
+            return scale_of(magnitude, half=self._half), np.asarray(0, np.int8)
+        low, high = min(low, 0.0), max(high, 0.0)  # 0 itself is an integer: Relu and padding give it
+        scale = scale_of(np.asarray(high - low, np.float32), 255)
+        return scale, np.asarray(np.clip(np.rint(-low / scale), 0, 255), np.uint8)
+
     def _weight(self, layer: Layer) -> str:
+        import numpy as np
+
         key = (layer.weight, layer.axis)
         if key not in self._done:
             found = quantize_weight(
@@ -167,16 +200,14 @@ class _Rewriter:
                 half=self._half,
             )
             integers = self._editor.constant(f"{layer.weight}/int8", found.integers)
-            parameters = self._parameters(layer.weight, found.scales)
+            parameters = self._parameters(layer.weight, found.scales, np.zeros(found.scales.shape, np.int8))
             self._done[key] = self._dequantize(layer.weight, [integers, *parameters], axis=layer.axis)
         return self._done[key]
 
-    def _parameters(self, tensor: str, scales: NDArray[Any]) -> list[str]:
-        import numpy as np
-
+    def _parameters(self, tensor: str, scales: NDArray[Any], zero_points: NDArray[Any]) -> list[str]:
         return [
             self._editor.constant(f"{tensor}/int8_scale", scales),
-            self._editor.constant(f"{tensor}/int8_zero_point", np.zeros(scales.shape, np.int8)),
+            self._editor.constant(f"{tensor}/int8_zero_point", zero_points),
         ]
 
     def _dequantize(self, tensor: str, inputs: list[str], axis: int | None = None) -> str:

@@ -102,7 +102,7 @@ def methods_for(
     tables = calibrate(reference, fit, job.calibrators, cache=cache, progress=progress or Silent())
     convert: Callable[..., Converted]
     if job.precision == "int8":
-        convert = partial(_int8, reference, job.reduce_range)
+        convert = partial(_int8, reference, job)
     else:
         convert = partial(_int8_fp16, reference, scan_ranges(reference, fit), job.opset)
     ends = int8_candidates(reference).ends
@@ -120,8 +120,8 @@ def _cast(reference: Path, ranges: Mapping[str, TensorRange], keep: frozenset[st
     return to_fp16(reference, out, ranges=ranges, keep=keep)
 
 
-def _int8(reference: Path, reduce_range: bool, table: Table, keep: frozenset[str], out: Path) -> Converted:
-    return to_int8(reference, out, table, keep=keep, reduce_range=reduce_range)
+def _int8(reference: Path, job: OptimiseJob, table: Table, keep: frozenset[str], out: Path) -> Converted:
+    return to_int8(reference, out, table, keep=keep, reduce_range=job.reduce_range, unsigned=not job.on_gpu)
 
 
 def _int8_fp16(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.optimise.fp16_models import write
+from tests.unit.optimise.int8_models import weight
 from triton_toolkit._progress import Silent
 from triton_toolkit.core.compare import Tolerance, Tolerances, default_tolerances
 from triton_toolkit.core.dims import Dim
@@ -123,6 +124,12 @@ def test_it_is_judged_in_the_ways_that_it_may_be_served(job, tmp_path, precision
     calibration = None if precision == "int8-dynamic" else "batches"
     report, _ = perform(job(TWO_LAYERS, precision, calibration, **devices), tmp_path)
     assert [entry["run"] for entry in report.parity] == ways
+
+
+@pytest.mark.parametrize(("on_gpu", "kind"), [(True, np.int8), (False, np.uint8)])
+def test_on_cpus_alone_activations_have_the_integers_of_its_kernels(job, tmp_path, on_gpu, kind):
+    _, out = perform(job(TWO_LAYERS, on_gpu=on_gpu), tmp_path)
+    assert weight(out / "model.onnx", "x/int8_zero_point").dtype == kind
 
 
 def test_only_the_calibrators_that_are_named_are_tried(job, tmp_path):
