@@ -24,10 +24,15 @@ def test_a_steps_temporary_files_lie_in_its_folder(environment, tmp_path):
     assert environment()["TMPDIR"] == str(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "PASSIVE"), ("ORT_DISABLE_TELEMETRY", "1")])
-def test_threads_sleep_while_they_wait_and_nothing_is_sent_unless_the_user_says_so(
-    environment, monkeypatch, name, value
-):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OMP_WAIT_POLICY", "PASSIVE"),
+        ("ORT_DISABLE_TELEMETRY", "1"),
+        ("MALLOC_TRIM_THRESHOLD_", "4294967296"),
+    ],
+)
+def test_a_steps_defaults_hold_unless_the_user_says_otherwise(environment, monkeypatch, name, value):
     monkeypatch.delenv(name, raising=False)
     assert environment()[name] == value
     monkeypatch.setenv(name, "mine")
