@@ -34,7 +34,8 @@ _DEFAULT = {
 """What holds unless the user has set it. PyTorch's threads spin while they wait for each other; where other
 work takes a core, as on CI machines, that makes a ResNet-50 three times slower, and gains little elsewhere.
 glibc gives the memory of every large tensor back at once, and the system fills each new one with zeros: a
-sixth of the time of a ResNet-50. ONNX Runtime's official builds send usage data from 1.32 on unless they are told not to."""
+sixth of the time of a ResNet-50. ONNX Runtime's official builds send usage data from 1.32 on unless they
+are told not to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
