@@ -12,7 +12,6 @@ import argparse
 import datetime
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -22,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from bench_document import DOCUMENT, write_rows
 from onnx import TensorProto, helper, numpy_helper
 
 from triton_toolkit._machine import look_at_host
 from triton_toolkit._workspace import HASHES_NAME
 
-DOCUMENT = Path("docs/benchmarks.md")
 LIMIT_S = 2.0
 ONNX, PYTHON, ENSEMBLES = 70, 25, 5
 TT = [sys.executable, "-m", "triton_toolkit", "build", "--json"]
@@ -135,15 +134,6 @@ def row(figures: dict[str, list[float]], unremembered_s: float, arguments: argpa
     )
 
 
-def write_row(text: str) -> None:
-    """Put the line in place of the last one in the document."""
-    document = DOCUMENT.read_text(encoding="utf-8")
-    pattern = re.compile(r"(<!-- bench-noop -->\n(?:\|.*\n){2}).*\n")
-    if not pattern.search(document):
-        sys.exit(f"{DOCUMENT} has no table marked <!-- bench-noop -->")
-    DOCUMENT.write_text(pattern.sub(lambda match: f"{match[1]}{text}\n", document), encoding="utf-8")
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-noop", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
@@ -166,7 +156,7 @@ def main() -> int:
         text = row(figures, seconds(TT, root, action="unchanged"), arguments)
     print(text)
     if arguments.write:
-        write_row(text)
+        write_rows("bench-noop", [text])
     return 0 if statistics.median(figures["tt"]) <= arguments.limit else 1
 
 

@@ -12,7 +12,6 @@ import argparse
 import datetime
 import os
 import platform
-import re
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import tritonclient.grpc as grpcclient
+from bench_document import DOCUMENT, write_rows
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import shared_memory
 
@@ -36,7 +36,6 @@ STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))  # blocks, width, s
 EXPANSION = 4
 PAUSE_S = 0.1  # called directly, ONNX Runtime's threads spin for a while after a run
 Side = Callable[[int], np.ndarray[Any, Any]]
-DOCUMENT = Path("docs/benchmarks.md")
 
 
 class Graph:
@@ -210,15 +209,6 @@ def row(figures: dict[str, list[float]], arguments: argparse.Namespace) -> str:
     )
 
 
-def write_row(text: str) -> None:
-    """Put the line in place of the last one in the document."""
-    document = DOCUMENT.read_text(encoding="utf-8")
-    pattern = re.compile(r"(<!-- bench-serve -->\n(?:\|.*\n){2}).*\n")
-    if not pattern.search(document):
-        sys.exit(f"{DOCUMENT} has no table marked <!-- bench-serve -->")
-    DOCUMENT.write_text(pattern.sub(lambda match: f"{match[1]}{text}\n", document), encoding="utf-8")
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-serve", description=__doc__)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of ONNX Runtime, on both sides")
@@ -256,7 +246,7 @@ def main() -> int:
     text = row(figures, arguments)
     print(text)
     if arguments.write:
-        write_row(text)
+        write_rows("bench-serve", [text])
     return 0 if statistics.median(ratios(figures)) >= arguments.floor else 1
 
 
